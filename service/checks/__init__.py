@@ -1,0 +1,12 @@
+"""The catalogue: one line per check, in reading order."""
+
+from __future__ import annotations
+
+from service.check import Check
+from service.checks.cosine_floor import cosine_floor
+from service.checks.geometry import geometry
+
+CATALOGUE: tuple[Check, ...] = (
+    geometry,
+    cosine_floor,
+)

@@ -1,0 +1,210 @@
+"""
+Every error the service can state, in one tree.
+
+    AssayError
+    ├── InvalidRequest         invalid-request
+    │   ├── ShapeMismatch      shape-mismatch
+    │   ├── DimensionMismatch  dimension-mismatch
+    │   ├── IdsMismatch        ids-mismatch
+    │   ├── DuplicateIds       duplicate-ids
+    │   ├── NonFiniteRows      non-finite-rows
+    │   ├── ZeroRows           zero-rows
+    │   ├── TooFewRows         too-few-rows
+    │   ├── TooFewGroups       too-few-groups
+    │   └── MissingLabels      missing-labels
+    ├── UnknownCheck           unknown-check
+    ├── UnknownDataset         unknown-dataset
+    ├── UnknownJob             unknown-job
+    ├── UnknownGate            unknown-gate
+    ├── ReportNotReady         report-not-ready
+    ├── UnsupportedFormat      unsupported-format
+    ├── MalformedPayload       malformed-payload
+    ├── PayloadTooLarge        payload-too-large
+    ├── Unauthorised           unauthorised
+    ├── Forbidden              forbidden
+    ├── QueueFull              queue-full
+    ├── Cancelled              cancelled
+    ├── TimedOut               timed-out
+    ├── OutOfMemory            out-of-memory
+    ├── WorkerLost             worker-lost
+    └── Internal               internal
+
+Codes are API: they never change meaning. HTTP statuses live at the door (`api.problems`), exit codes
+in the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+SHOWN_ROWS = 10
+
+
+class Fault(BaseModel):
+    """One thing that is wrong, and where."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    pointer: str
+    """JSON pointer or input name the fault is about."""
+
+    message: str
+    """What is wrong and what to do about it."""
+
+    count: int | None = None
+    """How many rows are concerned."""
+
+    rows: list[str] | None = None
+    """Ids of the first ten rows concerned (row numbers where there are no ids)."""
+
+
+class AssayError(Exception):
+    """Something the caller, or the operator, can be told in one sentence."""
+
+    code: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Internal error"
+
+    def __init__(self, detail: str, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[type[AssayError], tuple[str, tuple[Fault, ...]]]:
+        return type(self), (self.detail, self.faults)
+
+
+class InvalidRequest(AssayError):
+    code = "invalid-request"
+    title = "The request is not valid"
+
+
+class ShapeMismatch(InvalidRequest):
+    code = "shape-mismatch"
+    title = "Inputs that belong together have different numbers of rows"
+
+
+class DimensionMismatch(InvalidRequest):
+    code = "dimension-mismatch"
+    title = "Vectors that are compared have different dimensions"
+
+
+class IdsMismatch(InvalidRequest):
+    code = "ids-mismatch"
+    title = "Paired inputs carry different ids"
+
+
+class DuplicateIds(InvalidRequest):
+    code = "duplicate-ids"
+    title = "Ids are not unique"
+
+
+class NonFiniteRows(InvalidRequest):
+    code = "non-finite-rows"
+    title = "Some rows hold NaN or infinity"
+
+
+class ZeroRows(InvalidRequest):
+    code = "zero-rows"
+    title = "Some rows are zero and have no direction"
+
+
+class TooFewRows(InvalidRequest):
+    code = "too-few-rows"
+    title = "Too few rows"
+
+
+class TooFewGroups(InvalidRequest):
+    code = "too-few-groups"
+    title = "Too few groups"
+
+
+class MissingLabels(InvalidRequest):
+    code = "missing-labels"
+    title = "Some labels are missing"
+
+
+class UnknownCheck(AssayError):
+    code = "unknown-check"
+    title = "There is no such check"
+
+
+class UnknownDataset(AssayError):
+    code = "unknown-dataset"
+    title = "There is no such dataset"
+
+
+class UnknownJob(AssayError):
+    code = "unknown-job"
+    title = "There is no such job"
+
+
+class UnknownGate(AssayError):
+    code = "unknown-gate"
+    title = "There is no such gate run"
+
+
+class ReportNotReady(AssayError):
+    code = "report-not-ready"
+    title = "The report is not ready yet"
+
+
+class UnsupportedFormat(AssayError):
+    code = "unsupported-format"
+    title = "This format cannot be read"
+
+
+class MalformedPayload(AssayError):
+    code = "malformed-payload"
+    title = "The payload is damaged or does not match its own description"
+
+
+class PayloadTooLarge(AssayError):
+    code = "payload-too-large"
+    title = "The payload is over a declared limit"
+
+
+class Unauthorised(AssayError):
+    code = "unauthorised"
+    title = "A valid API key is needed"
+
+
+class Forbidden(AssayError):
+    code = "forbidden"
+    title = "This request is not allowed"
+
+
+class QueueFull(AssayError):
+    code = "queue-full"
+    title = "The queue is full"
+
+
+class Cancelled(AssayError):
+    code = "cancelled"
+    title = "The job was cancelled"
+
+
+class TimedOut(AssayError):
+    code = "timed-out"
+    title = "The job ran past its deadline"
+
+
+class OutOfMemory(AssayError):
+    code = "out-of-memory"
+    title = "The job needed more memory than it may use"
+
+
+class WorkerLost(AssayError):
+    code = "worker-lost"
+    title = "Every process that ran the job died"
+
+
+class Internal(AssayError):
+    """An invariant of ours does not hold."""
+
+
+def first(ids: Sequence[str]) -> list[str]:
+    """The ids a fault shows."""
+    return list(ids[:SHOWN_ROWS])

@@ -1,0 +1,99 @@
+"""How a request names its data: vectors in a role, labels in a column."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+
+Label = bool | int | float | str
+"""One cell of a column; JSON types are kept apart, so 1, true and "1" are three labels."""
+
+
+class Model(BaseModel):
+    """Closed and frozen; attribute docstrings are the API documentation."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Spec(Model):
+    """Where vectors come from. Every field is free text and optional."""
+
+    model: str | None = None
+    """Name of the encoder."""
+    revision: str | None = None
+    """Version, commit or checksum of the encoder."""
+    prompt: str | None = None
+    """Instruction put in front of every text."""
+    pooling: str | None = None
+    """How token vectors became one vector."""
+    normalised: bool | None = None
+    """Whether the encoder normalises its output."""
+    source: str | None = None
+    """Where the rows were read from."""
+
+
+class Encoded(Model):
+    """Vectors as base64 of a C-ordered buffer."""
+
+    encoding: Literal["base64"]
+    dtype: Literal["<f2", "<f4", "<f8", "|i1"]
+    """NumPy type string of the buffer."""
+    shape: tuple[int, int]
+    """(rows, dimensions)."""
+    data: str
+    """Standard base64 (not the URL-safe alphabet)."""
+
+
+class DatasetRef(Model):
+    """A dataset that is already stored."""
+
+    dataset: str
+    """Id returned by `POST /v1/datasets`."""
+
+
+class InlineVectors(Model):
+    """Vectors inside the request; they become a dataset before the job is queued."""
+
+    vectors: list[list[float]] | Encoded
+    """Rows of numbers, or a base64 buffer."""
+    ids: list[str] | None = None
+    """One unique id per row."""
+    spec: Spec = Spec()
+
+
+class ColumnRef(Model):
+    """A column of a dataset; without `dataset`, of the role the check names."""
+
+    column: str
+    dataset: str | None = None
+
+
+class InlineColumn(Model):
+    """A column inside the request, one value per row, null where it is missing."""
+
+    values: list[Label | None]
+
+
+def _kind_of_vectors(value: Any) -> str:
+    if isinstance(value, InlineVectors) or (isinstance(value, dict) and "vectors" in value):
+        return "inline"
+    return "dataset"
+
+
+def _kind_of_column(value: Any) -> str:
+    if isinstance(value, InlineColumn) or (isinstance(value, dict) and "values" in value):
+        return "inline"
+    return "column"
+
+
+VectorsValue = Annotated[
+    Annotated[DatasetRef, Tag("dataset")] | Annotated[InlineVectors, Tag("inline")],
+    Discriminator(_kind_of_vectors),
+]
+ColumnValue = Annotated[
+    Annotated[ColumnRef, Tag("column")] | Annotated[InlineColumn, Tag("inline")],
+    Discriminator(_kind_of_column),
+]
