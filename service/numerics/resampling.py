@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from service.numerics.rows import Floats
 from service.references import Model
@@ -24,6 +24,11 @@ class Interval(Model):
     """What was left out at a time: `group` or `row`."""
     resamples: int
     """Number of resamples: units left out in turn."""
+
+
+def t_quantile(p: float, df: int) -> float:
+    """Quantile of Student's t (scipy.special: its stats package takes a second to import)."""
+    return float(special.stdtrit(df, p))
 
 
 def jackknife_se(deleted: Floats) -> float:
@@ -57,7 +62,7 @@ def jackknife_t(estimate: float, deleted: Floats, level: float, unit: str) -> In
     level : float in (0, 1)
     unit : "group" or "row"
     """
-    half = float(stats.t.ppf((1 + level) / 2, len(deleted) - 1)) * jackknife_se(deleted)
+    half = t_quantile((1 + level) / 2, len(deleted) - 1) * jackknife_se(deleted)
     return Interval(
         low=estimate - half,
         high=estimate + half,
@@ -89,8 +94,8 @@ def clopper_pearson(total: float, units: int, level: float) -> tuple[float, floa
     Clopper & Pearson, Biometrika 26(4), 1934, doi:10.1093/biomet/26.4.404.
     """
     tail = (1 - level) / 2
-    low = 0.0 if total <= 0 else float(stats.beta.ppf(tail, total, units - total + 1))
-    high = 1.0 if total >= units else float(stats.beta.ppf(1 - tail, total + 1, units - total))
+    low = 0.0 if total <= 0 else float(special.betaincinv(total, units - total + 1, tail))
+    high = 1.0 if total >= units else float(special.betaincinv(total + 1, units - total, 1 - tail))
     return low, high
 
 

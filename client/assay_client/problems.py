@@ -1,0 +1,107 @@
+"""
+What can go wrong, as the caller sees it.
+
+    AssayError            any problem the server or a local run states
+    └── Mistake           found before anything was sent: a usage error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NEXT_STEPS = {
+    "server-unreachable": "start one with `assay serve`, or name another with ASSAY_SERVER",
+    "unexpected-answer": "check that ASSAY_SERVER names an Assay server",
+    "unauthorised": "put an API key into ASSAY_API_KEY",
+    "unknown-check": "`assay checks` lists what there is",
+    "unknown-job": "`assay jobs` lists what there is",
+    "unknown-dataset": "upload it again with `assay upload FILE`",
+    "report-not-ready": "`assay jobs ID` shows how far it is",
+    "unsupported-format": "save vectors as .npy and columns as .csv",
+    "ids-mismatch": "pass `--param align_by_ids=true` if the same ids stand in another order",
+    "non-finite-rows": "repair the rows, or pass `--param on_bad_rows=drop`",
+    "zero-rows": "repair the rows, or pass `--param on_bad_rows=drop`",
+    "missing-labels": "fill the labels in, or pass `--param on_bad_rows=drop`",
+}
+"""What to do about a problem, by code."""
+
+
+class AssayError(Exception):
+    """A problem, with the code programs go by and the sentences people read."""
+
+    code: str
+    """Stable slug, such as `unknown-job`."""
+
+    title: str
+    """What this code means."""
+
+    detail: str
+    """What happened this time."""
+
+    errors: list[dict[str, Any]]
+    """What is wrong where: `pointer`, `message`, and for rows `count` and the first `rows`."""
+
+    status: int | None
+    """HTTP status, if an answer carried the problem."""
+
+    retry_after: float | None
+    """Seconds after which the server wants to be asked again."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        title: str = "",
+        errors: Sequence[Mapping[str, Any]] = (),
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.title = title
+        self.detail = detail
+        self.errors = [dict(error) for error in errors]
+        self.status = status
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        """One line with code and detail, then one for each fault."""
+        return "\n".join([f"{self.code}: {self.detail or self.title}", *map(_fault, self.errors)])
+
+    @classmethod
+    def of(cls, problem: Mapping[str, Any], status: int | None = None) -> AssayError:
+        """From problem+json, or from the `problem` of a failed job."""
+        errors = problem.get("errors")
+        return cls(
+            str(problem.get("code") or "unexpected-answer"),
+            str(problem.get("detail") or problem.get("title") or ""),
+            title=str(problem.get("title") or ""),
+            errors=[e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else (),
+            status=status,
+        )
+
+
+class Mistake(AssayError):
+    """Something in the command or the request file that can be seen without asking anyone."""
+
+    def __init__(self, detail: str, code: str = "invalid-request") -> None:
+        super().__init__(code, detail, title="The request is not valid")
+
+
+def next_step(error: AssayError) -> str | None:
+    """What to do about it, where that is known."""
+    if error.retry_after is not None and error.status in (429, 503):
+        return f"try again in {error.retry_after:.0f} s"
+    return NEXT_STEPS.get(error.code)
+
+
+def _fault(error: Mapping[str, Any]) -> str:
+    line = f"  {error.get('pointer') or '/'}: {error.get('message') or ''}"
+    rows, count = error.get("rows"), error.get("count")
+    if rows:
+        more = ", ..." if isinstance(count, int) and count > len(rows) else ""
+        total = len(rows) if count is None else count
+        return f"{line} ({total} rows: {', '.join(map(str, rows))}{more})"
+    return line if count is None else f"{line} ({count} rows)"

@@ -1,0 +1,102 @@
+"""Progress on standard error: a bar on a terminal, else one line for each stage."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from assay_client.requests import Json
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class Display:
+    """Shows one stage at a time."""
+
+    def __init__(self) -> None:
+        self._bars: Progress | None = None
+        self._task: TaskID | None = None
+        self._stage: str | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._bars = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TextColumn("{task.fields[count]}", markup=False),
+                TextColumn("{task.fields[left]}", markup=False),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def stage(self, name: str, done: int, total: int, eta_s: float | None = None) -> None:
+        """How far a stage is; `total` 0 where nobody knows."""
+        new, self._stage = name != self._stage, name
+        if self._bars is None:
+            if new:
+                print(name, file=sys.stderr, flush=True)  # noqa: T201
+            return
+        if new:
+            if self._task is not None:
+                self._bars.remove_task(self._task)
+            self._task = self._bars.add_task(name, total=None, count="", left="")
+        if self._task is not None:
+            self._bars.update(
+                self._task,
+                total=total or None,
+                completed=done,
+                count=f"{done:,}/{total:,}" if total > 1 else "",
+                left="" if eta_s is None else f"{duration(eta_s)} left",
+            )
+
+    def upload(self, name: str, sent: int, total: int) -> None:
+        """How much of a file has left."""
+        self.stage(f"uploading {name} ({size(total)})", sent, total)
+
+    def job(self, job: Json) -> None:
+        """How far a job is."""
+        now = job.get("progress")
+        if job["state"] == "running" and isinstance(now, dict):
+            self.stage(now["stage"], now["done"], now["total"], now.get("eta_s"))
+        elif job["state"] in ("queued", "running"):
+            self.stage(job["state"], 0, 0)
+
+    def gate(self, run: Json) -> None:
+        """That a gate is running, and how many checks it waits for."""
+        if run["state"] == "running":
+            self.stage(f"running {len(run.get('jobs', {}))} checks", 0, 0)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(count: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,227 @@
+"""Requests as people write them: files with `{"path": ...}`, and the shorthand of the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from assay_client.problems import Mistake
+
+Json = dict[str, Any]
+
+COLUMN = re.compile(r"(?P<file>.+\.(?:csv|jsonl|parquet|arrow)):(?P<column>.+)", re.DOTALL)
+STORED = re.compile(r"(?P<dataset>ds_[A-Za-z0-9_-]+)(?::(?P<column>.+))?", re.DOTALL)
+
+
+def read_json(file: Path) -> Json:
+    """A JSON object from a file."""
+    try:
+        body = json.loads(_text(file), parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise Mistake(f"`{file}` is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise Mistake(f"`{file}` must hold a JSON object")
+    return body
+
+
+def read_policy(file: Path) -> Json:
+    """A policy from YAML or JSON."""
+    if file.suffix.lower() == ".json":
+        return read_json(file)
+    import yaml
+
+    try:
+        body = yaml.safe_load(_text(file))
+        json.dumps(body, allow_nan=False)
+    except yaml.YAMLError as error:
+        raise Mistake(f"`{file}` is not YAML: {' '.join(str(error).split())}") from None
+    except (TypeError, ValueError) as error:
+        raise Mistake(f"`{file}` holds a value JSON has not: {error}") from None
+    if not isinstance(body, dict):
+        raise Mistake(f"`{file}` must hold a mapping: version, name, inputs, checks, rules")
+    return body
+
+
+def build(
+    words: Sequence[str],
+    *,
+    request: Path | None = None,
+    params: Sequence[str] = (),
+    seed: int | None = None,
+    options: Sequence[str] = (),
+) -> tuple[Json, Path]:
+    """
+    A request, and the folder its paths are relative to.
+
+    `words` are the kind and `--role value` pairs; `options` are what a mistyped role may have been.
+    What the words say wins over the request file.
+    """
+    body: Json = {} if request is None else read_json(request)
+    base = Path() if request is None else request.parent
+    kind, roles = _split(words, options)
+    if kind is None:
+        kind = body.get("kind")
+    if not isinstance(kind, str):
+        raise Mistake("name the check to run: `assay check KIND ...`; `assay checks` lists them")
+    if body.get("kind", kind) != kind:
+        raise Mistake(f"`{request}` asks for `{body['kind']}`, the command for `{kind}`")
+    inputs = {name: _role(name, value, base) for name, value in roles.items()}
+    body["kind"] = kind
+    body["inputs"] = _section(body, "inputs") | inputs
+    if params:
+        body["params"] = _section(body, "params") | dict(map(parameter, params))
+    if seed is not None:
+        body["seed"] = seed
+    return body, base
+
+
+def bindings(pairs: Sequence[str]) -> Json:
+    """The inputs of a gate, from `name=value` pairs."""
+    bound: Json = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name or not value:
+            raise Mistake(f"`--input {pair}`: give name=file.npy or name=rows.csv:COLUMN")
+        if name in bound:
+            raise Mistake(f"`--input {name}` is given twice")
+        bound[name] = source(value, Path(), f"--input {name}")
+    return bound
+
+
+def parameter(pair: str) -> tuple[str, Any]:
+    """Name and value of `name=value`; the value is JSON if it can be read so, else a string."""
+    name, equals, text = pair.partition("=")
+    if not equals or not name:
+        raise Mistake(f"`--param {pair}`: give name=value")
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError:
+        value = text
+    return name.replace("-", "_"), value
+
+
+def source(value: str, base: Path, option: str) -> Json:
+    """What the value of a role names: a file, a column of a file, or a stored dataset."""
+    if stored := STORED.fullmatch(value):
+        return {key: found for key, found in stored.groupdict().items() if found is not None}
+    if column := COLUMN.fullmatch(value):
+        file = _file(column["file"], option)
+        return {"path": _named(file, base), "column": column["column"]}
+    file = _file(value, option)
+    if file.suffix.lower() == ".csv":
+        raise Mistake(f"`{option} {value}`: say which column, {value}:COLUMN{_columns(file)}")
+    return {"path": _named(file, base)}
+
+
+def files(inputs: Any, base: Path) -> list[Path]:
+    """Every distinct file the inputs name, in order."""
+    found: dict[Path, None] = {}
+
+    def note(value: Json) -> Json:
+        found[_located(value, base)] = None
+        return value
+
+    _replaced(inputs, note)
+    return list(found)
+
+
+def resolve(inputs: Any, base: Path, datasets: Mapping[Path, str]) -> Any:
+    """The inputs with each file replaced by the dataset it was stored as."""
+
+    def stored(value: Json) -> Json:
+        rest = {key: part for key, part in value.items() if key != "path"}
+        return {"dataset": datasets[_located(value, base)], **rest}
+
+    return _replaced(inputs, stored)
+
+
+def _replaced(value: Any, replace: Callable[[Json], Json]) -> Any:
+    if isinstance(value, dict):
+        if isinstance(value.get("path"), str):
+            return replace(value)
+        return {key: _replaced(part, replace) for key, part in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [_replaced(part, replace) for part in value]
+    return value
+
+
+def _located(value: Json, base: Path) -> Path:
+    return (base / value["path"]).resolve()
+
+
+def _split(words: Sequence[str], options: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+    """Kind and roles of the words that are no options."""
+    kind: str | None = None
+    roles: dict[str, str] = {}
+    rest: Iterator[str] = iter(words)
+    for word in rest:
+        if not word.startswith("-"):
+            if kind is not None:
+                raise Mistake(f"unexpected `{word}`: a file needs its role, `--ROLE {word}`")
+            kind = word
+            continue
+        option, equals, value = word.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or not name:
+            raise Mistake(f"`{word}` is neither an option nor a role: roles are `--ROLE FILE`")
+        if not equals:
+            value = next(rest, "")
+        if not value or (not equals and value.startswith("--")):
+            raise Mistake(f"`{option}` needs a value.{_perhaps(option, options)}")
+        if name in roles:
+            raise Mistake(f"`{option}` is given twice")
+        roles[name] = value
+    return kind, roles
+
+
+def _role(name: str, value: str, base: Path) -> Json:
+    return source(value, base, f"--{name}")
+
+
+def _named(file: Path, base: Path) -> str:
+    return str(file if base == Path() else file.resolve())
+
+
+def _file(value: str, option: str) -> Path:
+    file = Path(value)
+    if file.is_file():
+        return file
+    hint = ""
+    if not file.suffix or value.replace(".", "", 1).isdigit():
+        hint = f"; a parameter is given as `--param {option.removeprefix('--')}={value}`"
+    raise Mistake(f"`{option} {value}`: there is no such file{hint}")
+
+
+def _columns(file: Path) -> str:
+    with file.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+        header = next(csv.reader(lines), [])
+    return f" (it has {', '.join(header[:20])})" if header else ""
+
+
+def _perhaps(option: str, options: Sequence[str]) -> str:
+    close = get_close_matches(option, options, n=1)
+    return f" Did you mean `{close[0]}`?" if close else ""
+
+
+def _section(body: Json, key: str) -> Json:
+    section = body.get(key, {})
+    if not isinstance(section, dict):
+        raise Mistake(f"`{key}` must be an object")
+    return section
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Mistake(f"`{file}` cannot be read: {why}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")

@@ -1,0 +1,129 @@
+"""What is known of a stored dataset without opening it."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Literal
+
+import rfc8785
+from pydantic import Field
+
+from service.dataset import Labels
+from service.errors import SHOWN_ROWS
+from service.numerics.rows import RowFacts
+from service.references import Model, Spec
+
+
+class ColumnFacts(Model):
+    type: Literal["string", "integer", "number", "boolean", "mixed"]
+    """JSON type of the labels."""
+    distinct: int
+    """Number of different labels."""
+    missing: int
+    """Rows without a label."""
+    sha256: str
+    """Hash of the values in row order."""
+
+    @classmethod
+    def of(cls, column: Labels) -> ColumnFacts:
+        return cls.model_validate(
+            {
+                "type": column.type,
+                "distinct": len(column.levels),
+                "missing": column.missing,
+                "sha256": column.sha256,
+            }
+        )
+
+
+class Found(Model):
+    """Rows with something wrong."""
+
+    count: int
+    rows: list[int] = Field(max_length=SHOWN_ROWS)
+    """Numbers of the first ten."""
+
+
+class Facts(Model):
+    """Hygiene of the rows, counted on arrival."""
+
+    unit_rows: int
+    """Rows whose length is within .001 of 1."""
+    non_finite_rows: Found
+    zero_rows: Found
+    norm_min: float | None
+    """Shortest finite row; null if there is none."""
+    norm_max: float | None
+    """Longest finite row."""
+
+    @classmethod
+    def of(cls, facts: RowFacts) -> Facts:
+        some = len(facts.non_finite) < facts.n
+
+        def found(rows: list[int], count: int) -> Found:
+            return Found(count=count, rows=rows[:SHOWN_ROWS])
+
+        return cls(
+            unit_rows=facts.unit_rows,
+            non_finite_rows=found(facts.non_finite.tolist(), len(facts.non_finite)),
+            zero_rows=found(facts.zero.tolist(), len(facts.zero)),
+            norm_min=facts.norm_min if some else None,
+            norm_max=facts.norm_max if some else None,
+        )
+
+
+class DatasetRecord(Model):
+    """An immutable embedding set."""
+
+    id: str
+    name: str | None
+    """Name given on upload."""
+    n: int
+    """Rows."""
+    d: int | None
+    """Dimensions; null for columns alone."""
+    dtype: str | None
+    """Storage type of the rows; null for columns alone."""
+    bytes: int
+    """Size of the rows."""
+    sha256: str
+    """Hash of everything but the name: rows, ids, columns, spec."""
+    vectors_sha256: str | None
+    """Hash of dtype, shape and little-endian, C-ordered bytes."""
+    ids_sha256: str | None
+    """Hash of the ids in row order; null where rows are numbered."""
+    columns: dict[str, ColumnFacts]
+    spec: Spec
+    facts: Facts | None
+    """Null for columns alone."""
+    created_at: datetime
+
+
+def hash_ids(ids: tuple[str, ...] | None) -> str | None:
+    """Hash of ids in order, None for none."""
+    if ids is None:
+        return None
+    digest = hashlib.sha256()
+    for value in ids:
+        data = value.encode()
+        digest.update(len(data).to_bytes(4, "little") + data)
+    return digest.hexdigest()
+
+
+def hash_dataset(
+    n: int,
+    vectors_sha256: str | None,
+    ids_sha256: str | None,
+    columns: dict[str, Labels],
+    spec: Spec,
+) -> str:
+    """Hash of what a dataset holds, whatever it is called and however it was sent."""
+    content = {
+        "n": n,
+        "vectors": vectors_sha256,
+        "ids": ids_sha256,
+        "columns": {name: column.sha256 for name, column in columns.items()},
+        "spec": spec.model_dump(mode="json", exclude_none=True),
+    }
+    return hashlib.sha256(rfc8785.dumps(content)).hexdigest()

@@ -1,0 +1,32 @@
+"""
+Formats a dataset arrives in. Each reader is fed bytes as they come and never holds all of them.
+
+One line per content type; a new format is one file with a `Reader` and one line here.
+"""
+
+from __future__ import annotations
+
+from service.errors import UnsupportedFormat
+from service.formats.csv_columns import CsvReader
+from service.formats.json_body import JsonReader
+from service.formats.npy import NpyReader
+from service.formats.reader import Limits, Options, Parsed, Reader, Sink
+
+READERS: dict[str, type[Reader]] = {
+    "application/x-npy": NpyReader,
+    "application/json": JsonReader,
+    "text/csv": CsvReader,
+}
+
+
+def reader_for(content_type: str, sink: Sink, limits: Limits, options: Options) -> Reader:
+    """The reader of a content type (parameters such as charset are ignored)."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind not in READERS:
+        raise UnsupportedFormat(
+            f"Content-Type `{kind or 'none'}` cannot be read; send one of {', '.join(READERS)}."
+        )
+    return READERS[kind](sink, limits, options)
+
+
+__all__ = ["READERS", "Limits", "Options", "Parsed", "Reader", "Sink", "reader_for"]

@@ -1,0 +1,182 @@
+"""JSON bodies: lists of numbers, base64 buffers, columns, and OpenAI-style embedding responses."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from service.dataset import Labels
+from service.errors import (
+    AssayError,
+    Fault,
+    InvalidRequest,
+    MalformedPayload,
+    PayloadTooLarge,
+    ShapeMismatch,
+)
+from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
+from service.references import Encoded, InlineVectors, Label, Model, Spec
+
+SHOWN = 10
+_NUMBERS: TypeAdapter[list[list[float]]] = TypeAdapter(
+    list[list[float]], config=ConfigDict(strict=True, allow_inf_nan=False)
+)
+
+
+class DatasetBody(Model):
+    """A dataset as JSON; without `vectors`, columns alone."""
+
+    name: str | None = None
+    spec: Spec = Spec()
+    ids: list[str] | None = None
+    columns: dict[str, list[Label | None]] = Field(default_factory=dict)
+    vectors: list[list[float]] | Encoded | None = None
+
+
+class JsonReader:
+    """Reads one JSON body, which has to fit the limit for text."""
+
+    def __init__(self, sink: Sink, limits: Limits, options: Options) -> None:
+        self._sink, self._limits = sink, limits
+        self._body = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        if len(self._body) + len(data) > self._limits.text_bytes:
+            raise PayloadTooLarge(
+                f"A JSON body may have {self._limits.text_bytes} bytes; send application/x-npy."
+            )
+        self._body += data
+
+    def finish(self) -> Parsed:
+        content = decode_json(bytes(self._body))
+        self._body = bytearray()
+        if not isinstance(content, dict):
+            raise InvalidRequest("A dataset is a JSON object with `vectors` or `columns`.")
+        if "data" in content and "vectors" not in content:
+            content = _from_openai(content)
+        rows = content.pop("vectors", None)
+        encoded = isinstance(rows, dict)
+        try:
+            body = DatasetBody.model_validate({**content, "vectors": rows if encoded else None})
+        except ValidationError as error:
+            raise _invalid(error) from None
+        columns = {name: Labels.of(values) for name, values in body.columns.items()}
+        ids = None if body.ids is None else tuple(body.ids)
+        if rows is None:
+            if not columns:
+                raise InvalidRequest("A dataset needs `vectors` or at least one column.")
+            n = len(next(iter(columns.values())))
+            parsed = Parsed(n, None, None, 0, None, None)
+        else:
+            parsed = write_rows(body.vectors or rows, self._sink, self._limits)
+        return Parsed(
+            **{**vars(parsed), "ids": ids, "columns": columns, "spec": body.spec, "name": body.name}
+        )
+
+
+def decode_json(data: bytes) -> Any:
+    """JSON content; NaN and Infinity are no JSON and are refused."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise MalformedPayload(f"The body is not JSON: {error}.") from None
+
+
+def write_rows(vectors: Any, sink: Sink, limits: Limits) -> Parsed:
+    """Write inline vectors, lists (kept as float64) or base64 (kept in their type), to a sink."""
+    rows = _decoded(vectors) if isinstance(vectors, Encoded) else _listed(vectors)
+    n, d = rows.shape
+    writer = RowWriter(sink, n, d, rows.dtype, limits)
+    writer.write(rows)
+    return writer.finish()
+
+
+def inline_rows(inline: InlineVectors, sink: Sink, limits: Limits) -> Parsed:
+    """The same for vectors inside a job request."""
+    parsed = write_rows(inline.vectors, sink, limits)
+    ids = None if inline.ids is None else tuple(inline.ids)
+    return Parsed(**{**vars(parsed), "ids": ids, "spec": inline.spec})
+
+
+def _listed(vectors: Any) -> NDArray[np.float64]:
+    try:
+        lists = _NUMBERS.validate_python(vectors)
+    except ValidationError as error:
+        raise _invalid(error, "/vectors") from None
+    if not lists:
+        raise ShapeMismatch("`vectors` has no rows.")
+    d = len(lists[0])
+    ragged = [i for i, row in enumerate(lists) if len(row) != d]
+    if ragged:
+        raise ShapeMismatch(
+            f"Row 0 has {d} numbers and {len(ragged)} rows have another count.",
+            [
+                Fault(
+                    pointer="/vectors",
+                    message="every row needs the same number of dimensions",
+                    count=len(ragged),
+                    rows=[str(i) for i in ragged[:SHOWN]],
+                )
+            ],
+        )
+    return np.array(lists, dtype=np.float64).reshape(len(lists), d)
+
+
+def _decoded(encoded: Encoded) -> NDArray[Any]:
+    data = _base64(encoded.data, "/vectors/data")
+    dtype, (n, d) = np.dtype(encoded.dtype), encoded.shape
+    if n < 1 or d < 1 or n * d * dtype.itemsize != len(data):
+        raise MalformedPayload(
+            f"`shape` {n} x {d} of {encoded.dtype} needs {n * d * dtype.itemsize} bytes; the buffer "
+            f"has {len(data)}."
+        )
+    return np.frombuffer(data, dtype).reshape(n, d)
+
+
+def _base64(text: str, pointer: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise MalformedPayload(
+            "The buffer is not standard base64 (the URL-safe alphabet is not accepted).",
+            [Fault(pointer=pointer, message="encode with the alphabet A-Z a-z 0-9 + /")],
+        ) from None
+
+
+def _from_openai(content: dict[str, Any]) -> dict[str, Any]:
+    """The rows of an embeddings response in the order of their `index`."""
+    items = content["data"]
+    if not isinstance(items, list) or not all(
+        isinstance(item, dict) and "embedding" in item for item in items
+    ):
+        raise InvalidRequest("`data` must be a list of objects with an `embedding`.")
+    order = [item.get("index", i) for i, item in enumerate(items)]
+    if sorted(order, key=str) != sorted(range(len(items)), key=str):
+        raise InvalidRequest(f"`index` must number the {len(items)} embeddings from 0, once each.")
+    rows: list[Any] = [None] * len(items)
+    for place, item in zip(order, items, strict=True):
+        value = item["embedding"]
+        if isinstance(value, str):
+            data = _base64(value, f"/data/{place}/embedding")
+            if len(data) % 4:
+                raise MalformedPayload(f"`data[{place}]` is not a buffer of float32.")
+            value = np.frombuffer(data, "<f4").astype(np.float64).tolist()
+        rows[place] = value
+    model = content.get("model")
+    return {"vectors": rows, "spec": {"model": model} if isinstance(model, str) else {}}
+
+
+def _invalid(error: ValidationError, prefix: str = "") -> AssayError:
+    faults = [
+        Fault(
+            pointer=prefix + "/" + "/".join(str(part) for part in item["loc"]), message=item["msg"]
+        )
+        for item in error.errors(include_url=False, include_input=False)[:SHOWN]
+    ]
+    return InvalidRequest(f"{error.error_count()} values are not valid.", faults)

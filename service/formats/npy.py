@@ -1,0 +1,203 @@
+"""NumPy .npy files, streamed; any byte order, C or Fortran order, never pickle."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import (
+    InvalidRequest,
+    MalformedPayload,
+    PayloadTooLarge,
+    ShapeMismatch,
+    UnsupportedFormat,
+)
+from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
+
+MAGIC = b"\x93NUMPY"
+LONGEST_HEADER = 10_000
+PIECE_BYTES = 4 << 20
+
+
+class NpyReader:
+    """Reads one .npy body; rows go on as soon as they are whole."""
+
+    def __init__(self, sink: Sink, limits: Limits, options: Options) -> None:
+        self._sink, self._limits, self._options = sink, limits, options
+        self._buffer = bytearray()
+        self._body: _Rows | _Columns | None = None
+        self._received = 0
+
+    def feed(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > self._limits.body_bytes:
+            raise PayloadTooLarge(f"The body is over {self._limits.body_bytes} bytes.")
+        if self._body is not None:
+            self._body.feed(data)
+            return
+        self._buffer += data
+        header = _header(self._buffer)
+        if header is None:
+            return
+        length, shape, fortran, dtype = header
+        self._body = self._begin(shape, fortran, dtype)
+        rest = bytes(self._buffer[length:])
+        self._buffer = bytearray()
+        self._body.feed(rest)
+
+    def finish(self) -> Parsed:
+        if self._body is None:
+            raise MalformedPayload("The body is not a .npy file: it ends inside its header.")
+        return self._body.finish()
+
+    def _begin(
+        self, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any]
+    ) -> _Rows | _Columns:
+        if len(shape) != 2:
+            raise ShapeMismatch(f"`vectors` must have shape (rows, dimensions); got {shape}.")
+        widen = self._options.dtype == "bf16"
+        if self._options.dtype not in (None, "bf16"):
+            raise InvalidRequest("`dtype` can only be `bf16`; other types are read from the file.")
+        if widen and not (dtype.kind in "Vu" and dtype.itemsize == 2):
+            raise InvalidRequest(f"`dtype=bf16` needs 2-byte words; the file holds {dtype}.")
+        if not widen and dtype.hasobject:
+            raise UnsupportedFormat("The file holds pickled objects, which are never loaded.")
+        if not widen and dtype.kind not in "fi":
+            raise UnsupportedFormat(
+                f"The file holds {dtype}; send float16, float32, float64 or int8, or bfloat16 with "
+                "`?dtype=bf16`."
+            )
+        n, d = shape
+        claimed = n * d * dtype.itemsize
+        if claimed > self._limits.body_bytes:
+            raise PayloadTooLarge(
+                f"The header claims {claimed} bytes; at most {self._limits.body_bytes} are taken."
+            )
+        target = np.dtype(np.float32) if widen else dtype
+        writer = RowWriter(self._sink, n, d, target, self._limits)
+        stored = np.dtype("<u2") if widen else dtype
+        return (_Columns if fortran else _Rows)(writer, n, d, stored, claimed)
+
+
+def _header(buffer: bytearray) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]] | None:
+    """(header bytes, shape, Fortran order, dtype), or None while more bytes are needed."""
+    if not MAGIC.startswith(buffer[:6]):
+        raise MalformedPayload("The body is not a .npy file.")
+    if len(buffer) < 8:
+        return None
+    version = (buffer[6], buffer[7])
+    if version not in ((1, 0), (2, 0)):
+        raise UnsupportedFormat(f".npy format {version[0]}.{version[1]} is not supported.")
+    width = 2 if version == (1, 0) else 4
+    if len(buffer) < 8 + width:
+        return None
+    length = 8 + width + int.from_bytes(buffer[8 : 8 + width], "little")
+    if length > LONGEST_HEADER:
+        raise MalformedPayload(f"The .npy header is over {LONGEST_HEADER} bytes.")
+    if len(buffer) < length:
+        return None
+    file = io.BytesIO(bytes(buffer[:length]))
+    np.lib.format.read_magic(file)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    try:
+        shape, fortran, dtype = read(file)
+    except (ValueError, TypeError, SyntaxError, OverflowError) as error:
+        raise MalformedPayload("The .npy header cannot be read.") from error
+    if any(size < 0 for size in shape):
+        raise MalformedPayload(f"The .npy header claims a shape of {shape}.")
+    return length, shape, fortran, dtype
+
+
+class _Rows:
+    """C order: whole rows are written as they arrive."""
+
+    def __init__(
+        self, writer: RowWriter, n: int, d: int, dtype: np.dtype[Any], claimed: int
+    ) -> None:
+        self._writer, self._d, self._dtype = writer, d, dtype
+        self._row_bytes = d * dtype.itemsize
+        self._claimed, self._received = claimed, 0
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._received += len(data)
+        _refuse_extra(self._received, self._claimed)
+        self._pending += data
+        if len(self._pending) >= max(PIECE_BYTES, self._row_bytes):
+            self._flush()
+
+    def _flush(self) -> None:
+        whole = len(self._pending) // self._row_bytes * self._row_bytes
+        for start in range(
+            0, whole, piece := max(1, PIECE_BYTES // self._row_bytes) * self._row_bytes
+        ):
+            part = bytes(self._pending[start : min(start + piece, whole)])
+            self._writer.write(decoded(np.frombuffer(part, self._dtype).reshape(-1, self._d)))
+        del self._pending[:whole]
+
+    def finish(self) -> Parsed:
+        _refuse_short(self._received, self._claimed)
+        self._flush()
+        return self._writer.finish()
+
+
+class _Columns:
+    """Fortran order: columns are spooled to disk and read back as rows, a block at a time."""
+
+    def __init__(
+        self, writer: RowWriter, n: int, d: int, dtype: np.dtype[Any], claimed: int
+    ) -> None:
+        self._writer, self._n, self._d, self._dtype = writer, n, d, dtype
+        self._claimed, self._received = claimed, 0
+        self._spool = tempfile.TemporaryFile()  # noqa: SIM115 - closed in finish, or with the reader
+
+    def feed(self, data: bytes) -> None:
+        self._received += len(data)
+        _refuse_extra(self._received, self._claimed)
+        self._spool.write(data)
+
+    def finish(self) -> Parsed:
+        with self._spool:
+            _refuse_short(self._received, self._claimed)
+            for rows in self._blocks():
+                self._writer.write(decoded(rows))
+        return self._writer.finish()
+
+    def _blocks(self) -> Iterator[NDArray[Any]]:
+        size = max(1, PIECE_BYTES // (self._d * self._dtype.itemsize))
+        width = self._dtype.itemsize
+        for start in range(0, self._n, size):
+            count = min(size, self._n - start)
+            rows = np.empty((count, self._d), self._dtype)
+            for column in range(self._d):
+                self._spool.seek((column * self._n + start) * width)
+                rows[:, column] = np.frombuffer(self._spool.read(count * width), self._dtype)
+            yield rows
+
+
+def decoded(rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows in a type numpy knows: bfloat16 words are widened to float32, exactly."""
+    if rows.dtype.kind == "u":
+        return (rows.astype("<u4") << np.uint32(16)).view("<f4")
+    return rows
+
+
+def _refuse_extra(received: int, claimed: int) -> None:
+    if received > claimed:
+        raise MalformedPayload(f"The .npy header claims {claimed} bytes of rows; more arrived.")
+
+
+def _refuse_short(received: int, claimed: int) -> None:
+    if received < claimed:
+        raise MalformedPayload(
+            f"The .npy header claims {claimed} bytes of rows; {received} arrived."
+        )

@@ -1,0 +1,133 @@
+"""What every reader is: bytes in, rows to a sink, facts out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.dataset import DTYPES, Labels
+from service.dataset_record import Facts
+from service.errors import InvalidRequest, PayloadTooLarge, ShapeMismatch
+from service.numerics.rows import RowFacts, row_facts
+from service.references import Spec
+
+
+class Sink(Protocol):
+    """Takes the canonical .npy bytes of the rows."""
+
+    def write(self, data: bytes | memoryview) -> None: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one body may hold."""
+
+    body_bytes: int = 8 << 30
+    text_bytes: int = 32 << 20
+    csv_bytes: int = 256 << 20
+    rows: int = 100_000_000
+    dimensions: int = 4096
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a body does not say of itself."""
+
+    dtype: str | None = None
+    id_column: str | None = None
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A dataset whose rows have gone to the sink."""
+
+    n: int
+    d: int | None
+    dtype: str | None
+    bytes: int
+    vectors_sha256: str | None
+    facts: Facts | None
+    ids: tuple[str, ...] | None = None
+    columns: Mapping[str, Labels] = field(default_factory=dict)
+    spec: Spec = Spec()
+    name: str | None = None
+
+
+class Reader(Protocol):
+    """Reads one body."""
+
+    def __init__(self, sink: Sink, limits: Limits, options: Options) -> None: ...
+
+    def feed(self, data: bytes) -> None:
+        """Take some bytes; raises as soon as they cannot be right."""
+        ...
+
+    def finish(self) -> Parsed:
+        """The body is complete."""
+        ...
+
+
+class RowWriter:
+    """Writes rows as canonical .npy (C order, little-endian), hashing and counting on the way."""
+
+    def __init__(self, sink: Sink, n: int, d: int, dtype: np.dtype[Any], limits: Limits) -> None:
+        if n < 1 or d < 1:
+            raise ShapeMismatch(
+                f"`vectors` must have at least one row and dimension; got {n} x {d}."
+            )
+        if n > limits.rows or d > limits.dimensions:
+            raise PayloadTooLarge(
+                f"{n} rows of {d} dimensions; at most {limits.rows} rows and {limits.dimensions} "
+                "dimensions are taken."
+            )
+        if dtype.name not in DTYPES:
+            raise InvalidRequest(f"Rows must be {', '.join(DTYPES)}; got {dtype.name}.")
+        self._sink, self._n, self._d = sink, n, d
+        self._dtype = dtype.newbyteorder("<")
+        self._done = 0
+        self._hash = hashlib.sha256()
+        self._facts: list[RowFacts] = []
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": self._dtype.str, "fortran_order": False, "shape": (n, d)}
+        )
+        sink.write(header.getvalue())
+
+    def write(self, rows: NDArray[Any]) -> None:
+        """Some more rows, (m, d)."""
+        canonical = np.ascontiguousarray(rows, dtype=self._dtype)
+        data = canonical.data.cast("B")
+        self._hash.update(data)
+        self._sink.write(data)
+        self._facts.append(row_facts(canonical, self._done))
+        self._done += len(rows)
+
+    def finish(self) -> Parsed:
+        """All rows are written."""
+        trailer = f"{self._dtype.name} {self._n} {self._d}"
+        self._hash.update(trailer.encode())
+        return Parsed(
+            n=self._n,
+            d=self._d,
+            dtype=self._dtype.name,
+            bytes=self._n * self._d * self._dtype.itemsize,
+            vectors_sha256=self._hash.hexdigest(),
+            facts=Facts.of(_merged(self._facts)),
+        )
+
+
+def _merged(parts: list[RowFacts]) -> RowFacts:
+    return RowFacts(
+        n=sum(part.n for part in parts),
+        unit_rows=sum(part.unit_rows for part in parts),
+        non_finite=np.concatenate([part.non_finite for part in parts]),
+        zero=np.concatenate([part.zero for part in parts]),
+        norm_min=min(part.norm_min for part in parts),
+        norm_max=max(part.norm_max for part in parts),
+    )

@@ -1,0 +1,128 @@
+"""Gate runs: bind a policy to data, run its checks as ordinary jobs, judge once all have ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from service.errors import AssayError, Fault, InvalidRequest
+from service.gate import Policy, judge, read_policy, verdict_digest
+from service.job import GateRun, Job, new_id, now
+from service.operations import Services, cancel, report_of, submit
+from service.references import ColumnRef, DatasetRef
+from service.report import ReportBase
+from service.request import invalid, parse_request
+
+_BOUND: TypeAdapter[dict[str, DatasetRef | ColumnRef]] = TypeAdapter(
+    dict[str, DatasetRef | ColumnRef]
+)
+
+
+def run_gate(
+    services: Services, project: str, policy_body: Any, inputs_body: Any, tags: dict[str, str]
+) -> GateRun:
+    """Start a gate: every check of the policy becomes a job, cached where its report exists."""
+    policy = read_policy(policy_body)
+    inputs = _bind(policy, inputs_body)
+    requests = {}
+    for name, wanted in policy.checks.items():
+        body = {
+            "kind": wanted.kind,
+            "inputs": {role: inputs[bound].model_dump() for role, bound in wanted.inputs.items()},
+            "params": wanted.params,
+            "seed": wanted.seed,
+            "tags": tags,
+        }
+        requests[name] = parse_request(body)
+    jobs: dict[str, str] = {}
+    try:
+        for name, request in requests.items():
+            jobs[name] = submit(services, project, request).id
+    except AssayError:
+        for job_id in jobs.values():
+            cancel(services, project, job_id)
+        raise
+    run = GateRun(
+        id=new_id("gate"),
+        project=project,
+        policy=policy,
+        inputs=inputs,
+        tags=tags,
+        jobs=jobs,
+        state="running",
+        created_at=now(),
+    )
+    services.gates.create(run)
+    return read_gate(services, project, run.id)
+
+
+def _bind(policy: Policy, body: Any) -> dict[str, DatasetRef | ColumnRef]:
+    try:
+        inputs = _BOUND.validate_python(body)
+    except ValidationError as error:
+        raise invalid(error) from None
+    faults = [
+        Fault(pointer=f"/inputs/{name}", message="the policy has no such input")
+        for name in inputs.keys() - policy.inputs.keys()
+    ]
+    faults += [
+        Fault(pointer=f"/inputs/{name}", message=f"bind this input to {kind}")
+        for name, kind in policy.inputs.items()
+        if not isinstance(inputs.get(name), ColumnRef if kind == "column" else DatasetRef)
+    ]
+    faults += [
+        Fault(pointer=f"/inputs/{name}", message="name the dataset of this column")
+        for name, value in inputs.items()
+        if value.dataset is None
+    ]
+    if faults:
+        raise InvalidRequest("The inputs do not fit the policy.", faults)
+    return inputs
+
+
+def read_gate(services: Services, project: str, run_id: str) -> GateRun:
+    """A gate run; whoever first reads it with all jobs ended judges it, and that verdict stays."""
+    run = services.gates.get(project, run_id)
+    if run.state != "running":
+        return run
+    jobs = {name: services.jobs.get(project, job_id) for name, job_id in run.jobs.items()}
+    if not all(job.state.terminal for job in jobs.values()):
+        return run
+    judged = _judged(services, run, jobs)
+    services.gates.change(run_id, lambda newest: judged if newest.state == "running" else None)
+    return services.gates.get(project, run_id)
+
+
+def _judged(services: Services, run: GateRun, jobs: dict[str, Job]) -> GateRun:
+    reports: dict[str, ReportBase | str] = {
+        name: report_of(services, job) for name, job in jobs.items()
+    }
+    verdict, rules = judge(run.policy, reports)
+    digests = {
+        name: report if isinstance(report, str) else report.digest
+        for name, report in reports.items()
+    }
+    return run.model_copy(
+        update={
+            "state": "done",
+            "verdict": verdict,
+            "rules": rules,
+            "digest": verdict_digest(verdict, rules, digests),
+        }
+    )
+
+
+def cancel_gate(services: Services, project: str, run_id: str) -> GateRun:
+    """Cancel a gate and its jobs; a judged gate stays as it is."""
+    run = services.gates.get(project, run_id)
+    moved = services.gates.change(
+        run_id,
+        lambda newest: (
+            newest.model_copy(update={"state": "cancelled"}) if newest.state == "running" else None
+        ),
+    )
+    if moved is not None:
+        for job_id in run.jobs.values():
+            cancel(services, project, job_id)
+    return services.gates.get(project, run_id)

@@ -1,0 +1,283 @@
+"""Inputs of a job: what metadata already forbids, and how stored rows become a check's inputs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.check import Check, Inputs, Params, Role, Slot, Warned
+from service.dataset import Dataset, Labels
+from service.dataset_record import DatasetRecord, Found
+from service.errors import (
+    AssayError,
+    DimensionMismatch,
+    Fault,
+    IdsMismatch,
+    InvalidRequest,
+    MissingLabels,
+    NonFiniteRows,
+    ShapeMismatch,
+    TooFewGroups,
+    TooFewRows,
+    ZeroRows,
+    first,
+)
+from service.numerics.rows import blocks, row_facts
+
+Ids = tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Given:
+    """One input of a request as far as metadata tells."""
+
+    slot: Slot
+    record: DatasetRecord
+    column: str | None = None
+
+    @property
+    def pointer(self) -> str:
+        return f"/inputs/{self.slot.name}"
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the input in a request digest."""
+        if self.column is None:
+            return self.record.sha256
+        return self.record.columns[self.column].sha256
+
+
+@dataclass(frozen=True)
+class Store:
+    """How to look into a dataset when an error has to name rows."""
+
+    ids: Callable[[DatasetRecord], Ids]
+    column: Callable[[DatasetRecord, str], Labels]
+
+
+def refuse(check: Check, given: Mapping[str, Given], params: Params, store: Store) -> None:
+    """Raise for everything that is wrong and knowable without reading a vector."""
+    for one in given.values():
+        _refuse_wrong_kind(one)
+    for group in _row_sets(given.values()):
+        _refuse_unpaired(group, params, store)
+    roles = [one for one in given.values() if one.slot.kind == "vectors"]
+    _refuse_dimensions(roles)
+    for one in roles:
+        _refuse_sizes(check, one)
+        if params.on_bad_rows == "error":
+            _refuse_bad_rows(one, store)
+    for one in given.values():
+        if one.column is not None:
+            _refuse_labels(one, one.column, params, store)
+
+
+def _row_sets(given: Iterable[Given]) -> Iterator[list[Given]]:
+    sets: dict[str, list[Given]] = {}
+    for one in given:
+        sets.setdefault(one.slot.rows, []).append(one)
+    yield from sets.values()
+
+
+def _refuse_wrong_kind(one: Given) -> None:
+    name = one.record.name or one.record.id
+    if one.slot.kind == "vectors" and one.record.d is None:
+        raise InvalidRequest(
+            f"`{one.slot.name}` takes vectors; dataset {name} has columns only.",
+            [Fault(pointer=one.pointer, message="use it as a column, or upload vectors")],
+        )
+    if one.column is not None and one.column not in one.record.columns:
+        close = difflib.get_close_matches(one.column, one.record.columns, n=1)
+        known = ", ".join(one.record.columns) or "none"
+        hint = f"did you mean `{close[0]}`?" if close else f"columns there: {known}"
+        raise InvalidRequest(
+            f"Dataset {name} has no column `{one.column}`.",
+            [Fault(pointer=one.pointer, message=hint)],
+        )
+
+
+def _refuse_unpaired(group: list[Given], params: Params, store: Store) -> None:
+    lead = group[0]
+    for other in group[1:]:
+        if other.record.id == lead.record.id:
+            continue
+        if other.record.n != lead.record.n:
+            raise ShapeMismatch(
+                f"`{lead.slot.name}` has {lead.record.n} rows and `{other.slot.name}` has "
+                f"{other.record.n}; they are paired row by row.",
+                [
+                    Fault(pointer=lead.pointer, message=f"{lead.record.n} rows"),
+                    Fault(pointer=other.pointer, message=f"{other.record.n} rows"),
+                ],
+            )
+        hashes = (lead.record.ids_sha256, other.record.ids_sha256)
+        if None not in hashes and hashes[0] != hashes[1]:
+            ours, theirs = store.ids(lead.record) or (), store.ids(other.record) or ()
+            _refuse_ids(lead, other, ours, theirs, params)
+
+
+def _refuse_ids(
+    lead: Given, other: Given, ours: tuple[str, ...], theirs: tuple[str, ...], params: Params
+) -> None:
+    if params.align_by_ids:
+        missing = sorted(set(ours) ^ set(theirs))
+        if not missing:
+            return
+        message, wrong = "these ids are on one side only", missing
+    else:
+        wrong = [mine for mine, other_id in zip(ours, theirs, strict=True) if mine != other_id]
+        message = "these rows carry another id; `align_by_ids` matches equal ids in any order"
+    raise IdsMismatch(
+        f"`{lead.slot.name}` and `{other.slot.name}` are paired and carry different ids.",
+        [Fault(pointer=other.pointer, message=message, count=len(wrong), rows=first(wrong))],
+    )
+
+
+def _refuse_dimensions(roles: list[Given]) -> None:
+    if len({one.record.d for one in roles}) > 1:
+        raise DimensionMismatch(
+            "All vectors of this check must have the same number of dimensions.",
+            [Fault(pointer=one.pointer, message=f"{one.record.d} dimensions") for one in roles],
+        )
+
+
+def _refuse_sizes(check: Check, one: Given) -> None:
+    if one.record.n < one.slot.least:
+        raise TooFewRows(
+            f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` needs {one.slot.least}.",
+            [Fault(pointer=one.pointer, message=f"at least {one.slot.least} rows")],
+        )
+    if check.row_limit is not None and one.record.n > check.row_limit:
+        raise InvalidRequest(
+            f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` takes at most "
+            f"{check.row_limit}.",
+            [Fault(pointer=one.pointer, message="send a sample of the rows")],
+        )
+
+
+def _refuse_bad_rows(one: Given, store: Store) -> None:
+    facts = one.record.facts
+    if facts is None:
+        return
+    faults: list[tuple[type[AssayError], str, Found]] = [
+        (NonFiniteRows, "hold NaN or infinity", facts.non_finite_rows),
+        (ZeroRows, "are zero and have no direction", facts.zero_rows),
+    ]
+    for error, what, found in faults:
+        if found.count:
+            ids = store.ids(one.record)
+            raise error(
+                f"{found.count} rows of `{one.slot.name}` {what}.",
+                [
+                    Fault(
+                        pointer=one.pointer,
+                        message='repair them, or drop them with `"on_bad_rows": "drop"`',
+                        count=found.count,
+                        rows=[str(row) if ids is None else ids[row] for row in found.rows],
+                    )
+                ],
+            )
+
+
+def _refuse_labels(one: Given, column: str, params: Params, store: Store) -> None:
+    facts = one.record.columns[column]
+    if facts.missing and params.on_bad_rows == "error":
+        rows = np.flatnonzero(store.column(one.record, column).codes < 0)
+        ids = store.ids(one.record)
+        raise MissingLabels(
+            f"{facts.missing} rows of `{one.slot.name}` have no label.",
+            [
+                Fault(
+                    pointer=one.pointer,
+                    message='label them, or drop them with `"on_bad_rows": "drop"`',
+                    count=facts.missing,
+                    rows=first([str(row) if ids is None else ids[row] for row in rows[:10]]),
+                )
+            ],
+        )
+    if facts.distinct < 2:
+        raise TooFewGroups(
+            f"`{one.slot.name}` has {facts.distinct} groups; at least 2 are needed.",
+            [Fault(pointer=one.pointer, message="use a column with two or more labels")],
+        )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One input with its data; a column brings the ids of its dataset."""
+
+    slot: Slot
+    data: Role
+    ids: Ids
+
+
+def prepare(
+    check: Check, loaded: Mapping[str, Loaded], params: Params
+) -> tuple[Inputs, list[Warned]]:
+    """
+    Align paired inputs by ids and drop bad rows of all of them together, where that was asked for.
+
+    Nothing is copied unless rows move or go.
+    """
+    ready = dict(loaded)
+    warnings: list[Warned] = []
+    sets: dict[str, list[str]] = {}
+    for name, one in ready.items():
+        sets.setdefault(one.slot.rows, []).append(name)
+    for names in sets.values():
+        if params.align_by_ids:
+            for name in names[1:]:
+                ready[name] = _aligned(ready[names[0]], ready[name])
+        if params.on_bad_rows == "drop":
+            keep = np.logical_and.reduce([_good(ready[name].data) for name in names])
+            if gone := int(np.count_nonzero(~keep)):
+                warnings.append(_dropped(names, ready[names[0]], keep, gone))
+                least = max(ready[name].slot.least for name in names)
+                if int(keep.sum()) < least:
+                    raise TooFewRows(
+                        f"{int(keep.sum())} rows are left of {', '.join(names)} after dropping "
+                        f"{gone}; `{check.kind}` needs {least}."
+                    )
+                for name in names:
+                    ready[name] = replace(ready[name], data=ready[name].data.keep(keep))
+    return check.inputs(**{name: one.data for name, one in ready.items()}), warnings
+
+
+def _dropped(names: list[str], lead: Loaded, keep: NDArray[np.bool_], gone: int) -> Warned:
+    rows = np.flatnonzero(~keep)[:10]
+    shown = ", ".join(str(row) if lead.ids is None else lead.ids[row] for row in rows)
+    return Warned(
+        code="rows_dropped",
+        message=f"{gone} of {len(keep)} rows dropped (non-finite, zero, or without a label), first: "
+        f"{shown}.",
+        where=", ".join(f"inputs/{name}" for name in names),
+    )
+
+
+def _aligned(lead: Loaded, other: Loaded) -> Loaded:
+    if lead.ids is None or other.ids is None or lead.ids == other.ids:
+        return other
+    place = {value: row for row, value in enumerate(other.ids)}
+    order = np.array([place[value] for value in lead.ids], dtype=np.int64)
+    if isinstance(other.data, Labels):
+        return replace(other, data=Labels(other.data.levels, other.data.codes[order]), ids=lead.ids)
+    rows = other.data.vectors[order]
+    return replace(other, data=Dataset(rows, lead.ids, {}, other.data.spec), ids=lead.ids)
+
+
+def _good(data: Role) -> NDArray[np.bool_]:
+    """Rows that are finite, not zero and labelled."""
+    if isinstance(data, Labels):
+        present: NDArray[np.bool_] = data.codes >= 0
+        return present
+    good = np.ones(data.n, dtype=bool)
+    rows = data.vectors
+    for which in blocks(*rows.shape):
+        facts = row_facts(rows[which], which.start)
+        good[facts.non_finite] = False
+        good[facts.zero] = False
+    return good

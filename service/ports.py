@@ -1,0 +1,154 @@
+"""What operations need from the outside; every storage is one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from service.dataset import Dataset, Labels
+from service.dataset_record import DatasetRecord
+from service.formats import Sink
+from service.job import GateRun, Job, Progress, State
+
+Record = TypeVar("Record", Job, GateRun)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some jobs, newest first, and where the next page starts."""
+
+    items: list[Job]
+    next_cursor: str | None
+
+
+class Draft(Sink, Protocol):
+    """A dataset on its way in: vectors are written to it, then it is committed or discarded."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def project(self) -> str: ...
+
+
+class Datasets(Protocol):
+    """Immutable datasets by project."""
+
+    def draft(self, project: str) -> Draft:
+        """Start a dataset."""
+        ...
+
+    def commit(
+        self,
+        draft: Draft,
+        record: DatasetRecord,
+        ids: tuple[str, ...] | None,
+        columns: Mapping[str, Labels],
+    ) -> tuple[DatasetRecord, bool]:
+        """Keep it; if the project already has this content, keep the old one and return False."""
+        ...
+
+    def discard(self, draft: Draft) -> None:
+        """Forget a draft."""
+        ...
+
+    def record(self, project: str, dataset: str) -> DatasetRecord:
+        """Metadata, or UnknownDataset."""
+        ...
+
+    def load(self, project: str, dataset: str) -> Dataset:
+        """Rows (memory-mapped where that is possible), ids and columns."""
+        ...
+
+    def ids(self, project: str, dataset: str) -> tuple[str, ...] | None:
+        """Ids alone."""
+        ...
+
+    def column(self, project: str, dataset: str, name: str) -> Labels:
+        """One column alone."""
+        ...
+
+
+class Reports(Protocol):
+    """Immutable report bytes by project and request digest."""
+
+    def get(self, project: str, request_digest: str) -> bytes | None: ...
+
+    def put(self, project: str, request_digest: str, data: bytes) -> bytes:
+        """Store unless there is one; returns what is stored."""
+        ...
+
+
+class Jobs(Protocol):
+    """Job records, changed by compare-and-set."""
+
+    def create(self, job: Job) -> None: ...
+
+    def get(self, project: str, job_id: str) -> Job:
+        """A job of this project, or UnknownJob."""
+        ...
+
+    def find(self, job_id: str) -> Job | None:
+        """A job of any project: for workers and the sweeper."""
+        ...
+
+    def change(self, job_id: str, move: Callable[[Job], Job | None]) -> Job | None:
+        """Apply `move` to the newest record; None if there is no record or `move` declines."""
+        ...
+
+    def page(
+        self,
+        project: str,
+        limit: int,
+        cursor: str | None,
+        state: State | None,
+        kind: str | None,
+        tag: tuple[str, str] | None,
+    ) -> Page: ...
+
+    def active(self) -> list[str]:
+        """Ids of all jobs that have not ended."""
+        ...
+
+    def report_progress(self, job_id: str, progress: Progress) -> None: ...
+
+    def progress(self, job_id: str) -> Progress | None: ...
+
+
+class Gates(Protocol):
+    """Gate runs, changed by compare-and-set."""
+
+    def create(self, run: GateRun) -> None: ...
+
+    def get(self, project: str, run_id: str) -> GateRun: ...
+
+    def change(self, run_id: str, move: Callable[[GateRun], GateRun | None]) -> GateRun | None: ...
+
+
+class Queue(Protocol):
+    """Carries job ids to workers."""
+
+    def enqueue(self, job: Job) -> None:
+        """Hand over a job; doing it twice is harmless."""
+        ...
+
+    def stop(self, job_id: str) -> None:
+        """Take it from the queue, or kill the process that runs it."""
+        ...
+
+    def holds(self, job_id: str) -> bool:
+        """Whether the queue still means to run it, or a worker is running it."""
+        ...
+
+    def forget(self, job_id: str) -> None:
+        """Drop what the queue remembers of a job, so that it can be enqueued again."""
+        ...
+
+    def depth(self) -> int:
+        """Jobs waiting."""
+        ...
+
+    def workers(self) -> int:
+        """Live workers."""
+        ...

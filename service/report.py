@@ -1,0 +1,134 @@
+"""The report envelope, typed over the catalogue; its canonical bytes and digest."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import rfc8785
+from pydantic import Field, TypeAdapter, create_model
+
+from service.check import Check, Params, Results, Warned
+from service.checks import CATALOGUE
+from service.references import Model, Spec
+from service.request import camel, either, one_of
+
+REPORT_VERSION = "1.0"
+
+
+class ReportedVectors(Model):
+    """Vectors a report is about."""
+
+    dataset: str
+    """Id of the dataset when the report was made."""
+    sha256: str
+    vectors_sha256: str
+    n: int
+    d: int
+    dtype: str
+    spec: Spec
+
+
+class ReportedColumn(Model):
+    """A column a report is about."""
+
+    dataset: str
+    column: str
+    sha256: str
+    """Hash of its values in row order."""
+    n: int
+
+
+class Environment(Model):
+    """What the numbers were computed with."""
+
+    service: str
+    numpy: str
+    scipy: str
+    faiss: str
+    blas: str
+    cpu: str
+
+
+class Timing(Model):
+    run_s: float
+    """Seconds from loaded inputs to results."""
+    stages: dict[str, float]
+    """Seconds by stage."""
+
+
+class ReportBase(Model):
+    """A versioned answer; within a major version fields are only added."""
+
+    report_version: str
+    kind: str
+    kind_version: int
+    request_digest: str
+    """Hash of kind, version, input hashes, params and seed: equal everywhere."""
+    digest: str
+    """Hash that adds the results: equal for any thread count on one image and CPU type."""
+    created_at: datetime
+    inputs: dict[str, ReportedVectors | ReportedColumn]
+    """Data by role."""
+    params: Params
+    """Every parameter, defaults filled in."""
+    seed: int
+    results: Results
+    readings: list[str]
+    """What the numbers say, one sentence each."""
+    warnings: list[Warned]
+    scope: list[str]
+    """What this report does not establish."""
+    environment: Environment
+    timing: Timing
+
+
+def report_model(check: Check) -> type[ReportBase]:
+    """The report type of one check."""
+    return create_model(
+        f"{camel(check.kind)}Report",
+        __base__=ReportBase,
+        __doc__=f"Report: {check.title.lower()}.",
+        kind=(one_of(check.kind), Field()),
+        params=(check.params, Field()),
+        results=(check.results, Field()),
+    )
+
+
+REPORTS: dict[str, type[ReportBase]] = {check.kind: report_model(check) for check in CATALOGUE}
+AnyReport: Any = either(REPORTS.values())
+_ADAPTER: TypeAdapter[ReportBase] = TypeAdapter(AnyReport)
+
+
+def load_report(data: bytes) -> ReportBase:
+    """A typed report from stored bytes."""
+    return _ADAPTER.validate_json(data)
+
+
+def canonical(content: Any) -> bytes:
+    """RFC 8785 bytes of JSON content."""
+    return rfc8785.dumps(content)
+
+
+def result_digest(request_digest: str, results: Results) -> str:
+    """Hash of a request and its results."""
+    content = {"request_digest": request_digest, "results": results.model_dump(mode="json")}
+    return hashlib.sha256(canonical(content)).hexdigest()
+
+
+def environment() -> Environment:
+    """Versions and machine type of this process."""
+    blas: Any = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    found = importlib.metadata.version
+    return Environment(
+        service=found("embedding-assay"),
+        numpy=np.__version__,
+        scipy=found("scipy"),
+        faiss=found("faiss-cpu"),
+        blas=f"{blas.get('name')} {blas.get('version')}",
+        cpu=platform.machine(),
+    )

@@ -1,0 +1,122 @@
+"""The typed job request: a union over the catalogue, and the digest that names its answer."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Union
+
+import rfc8785
+from pydantic import Discriminator, Field, TypeAdapter, ValidationError, create_model
+
+from service.check import Check, Params
+from service.checks import CATALOGUE
+from service.errors import AssayError, Fault, InvalidRequest, UnknownCheck
+from service.references import ColumnValue, Model, VectorsValue
+
+LARGEST_INTEGER = 2**53 - 1
+TagText = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class RequestBase(Model):
+    """What every request holds beside its typed kind, inputs and params."""
+
+    kind: str
+    inputs: Model
+    params: Params
+    seed: int = Field(default=0, ge=0, le=LARGEST_INTEGER)
+    """Seed of every random draw; part of the answer's identity."""
+    cache: bool = True
+    """Answer from a stored report of the same request; false recomputes."""
+    tags: dict[TagText, TagText] = Field(default_factory=dict, max_length=20)
+    """Free labels to find the job and its report by."""
+
+
+def one_of(kind: str) -> Any:
+    """The type whose only value is this kind."""
+    return Literal[kind]
+
+
+def either(models: Iterable[type[Model]]) -> Any:
+    """A union told apart by `kind`; one model alone is itself."""
+    found = tuple(models)
+    return Annotated[Union[found], Discriminator("kind")] if len(found) > 1 else found[0]  # noqa: UP007
+
+
+def camel(kind: str) -> str:
+    """The kind as the name of a type."""
+    return "".join(part.title() for part in kind.split("_"))
+
+
+def request_model(check: Check) -> type[RequestBase]:
+    """The request type of one check."""
+    fields: dict[str, Any] = {}
+    for slot in check.slots:
+        value: Any = VectorsValue if slot.kind == "vectors" else ColumnValue
+        if slot.required:
+            fields[slot.name] = (value, Field(description=slot.description))
+        else:
+            fields[slot.name] = (value | None, Field(default=None, description=slot.description))
+    name = camel(check.kind)
+    inputs = create_model(f"{name}RequestInputs", __base__=Model, **fields)
+    return create_model(
+        f"{name}Request",
+        __base__=RequestBase,
+        __doc__=check.title,
+        kind=(one_of(check.kind), Field(description="Kind of check.")),
+        inputs=(inputs, Field(description="Data by role.")),
+        params=(check.params, Field(default_factory=check.params)),
+    )
+
+
+BY_KIND: dict[str, Check] = {check.kind: check for check in CATALOGUE}
+REQUESTS: dict[str, type[RequestBase]] = {check.kind: request_model(check) for check in CATALOGUE}
+AnyRequest: Any = either(REQUESTS.values())
+_ADAPTER: TypeAdapter[RequestBase] = TypeAdapter(AnyRequest)
+
+
+def check_of(kind: str) -> Check:
+    """The check of that kind, or an error that says what it may have been."""
+    if kind in BY_KIND:
+        return BY_KIND[kind]
+    close = difflib.get_close_matches(kind, BY_KIND, n=1)
+    hint = f" Did you mean `{close[0]}`?" if close else f" There are {', '.join(BY_KIND)}."
+    raise UnknownCheck(f"There is no check `{kind}`.{hint}")
+
+
+def parse_request(body: Any) -> RequestBase:
+    """A typed request from decoded JSON."""
+    if not isinstance(body, Mapping):
+        raise InvalidRequest("A job request is a JSON object with `kind` and `inputs`.")
+    if isinstance(kind := body.get("kind"), str):
+        check_of(kind)
+    try:
+        return _ADAPTER.validate_python(dict(body))
+    except ValidationError as error:
+        raise invalid(error, skip=1) from None
+
+
+def invalid(error: ValidationError, skip: int = 0) -> AssayError:
+    """The same faults with JSON pointers; `skip` drops the tag a union puts in front."""
+    faults = []
+    for item in error.errors(include_url=False, include_input=False):
+        location = [str(part) for part in item["loc"]]
+        path = location[skip:] if len(location) > skip else location
+        faults.append(Fault(pointer="/" + "/".join(path), message=item["msg"]))
+    places = ", ".join(sorted({fault.pointer for fault in faults}))
+    return InvalidRequest(f"{len(faults)} fields are not valid: {places}.", faults[:50])
+
+
+def request_digest(
+    kind: str, kind_version: int, inputs: Mapping[str, str], params: Params, seed: int
+) -> str:
+    """Identity of an answer: kind, version, hashes of inputs, all parameters, seed (RFC 8785)."""
+    content: dict[str, Any] = {
+        "kind": kind,
+        "kind_version": kind_version,
+        "inputs": dict(inputs),
+        "params": params.model_dump(mode="json"),
+        "seed": seed,
+    }
+    return hashlib.sha256(rfc8785.dumps(content)).hexdigest()

@@ -1,0 +1,230 @@
+"""Every port in memory: for tests and for a check that runs in one process."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic
+
+import numpy as np
+
+from service.dataset import Dataset, Labels
+from service.dataset_record import DatasetRecord
+from service.errors import InvalidRequest, UnknownDataset, UnknownGate, UnknownJob
+from service.job import GateRun, Job, Progress, State, new_id
+from service.ports import Draft, Page, Record
+
+
+@dataclass
+class MemoryDraft:
+    project: str
+    id: str = field(default_factory=lambda: new_id("ds"))
+    buffer: io.BytesIO = field(default_factory=io.BytesIO)
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.buffer.write(data)
+
+
+class MemoryDatasets:
+    """Datasets by project."""
+
+    def __init__(self) -> None:
+        self._stored: dict[tuple[str, str], tuple[DatasetRecord, Dataset]] = {}
+        self._by_content: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
+
+    def draft(self, project: str) -> Draft:
+        return MemoryDraft(project)
+
+    def commit(
+        self,
+        draft: Draft,
+        record: DatasetRecord,
+        ids: tuple[str, ...] | None,
+        columns: Mapping[str, Labels],
+    ) -> tuple[DatasetRecord, bool]:
+        rows = None
+        if record.d is not None and isinstance(draft, MemoryDraft):
+            draft.buffer.seek(0)
+            rows = np.lib.format.read_array(draft.buffer, allow_pickle=False)
+        return self.keep(draft.project, record, Dataset(rows, ids, dict(columns), record.spec))
+
+    def keep(
+        self, project: str, record: DatasetRecord, data: Dataset
+    ) -> tuple[DatasetRecord, bool]:
+        """Keep rows that are in memory, or mapped, already."""
+        with self._lock:
+            known = self._by_content.setdefault((project, record.sha256), record.id)
+            if known != record.id:
+                return self._stored[project, known][0], False
+            self._stored[project, record.id] = (record, data)
+            return record, True
+
+    def discard(self, draft: Draft) -> None:
+        pass
+
+    def _get(self, project: str, dataset: str) -> tuple[DatasetRecord, Dataset]:
+        try:
+            return self._stored[project, dataset]
+        except KeyError:
+            raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
+
+    def record(self, project: str, dataset: str) -> DatasetRecord:
+        return self._get(project, dataset)[0]
+
+    def load(self, project: str, dataset: str) -> Dataset:
+        return self._get(project, dataset)[1]
+
+    def ids(self, project: str, dataset: str) -> tuple[str, ...] | None:
+        return self.load(project, dataset).ids
+
+    def column(self, project: str, dataset: str, name: str) -> Labels:
+        return self.load(project, dataset).columns[name]
+
+
+class MemoryReports:
+    """Report bytes by project and request digest."""
+
+    def __init__(self) -> None:
+        self._stored: dict[tuple[str, str], bytes] = {}
+
+    def get(self, project: str, request_digest: str) -> bytes | None:
+        return self._stored.get((project, request_digest))
+
+    def put(self, project: str, request_digest: str, data: bytes) -> bytes:
+        return self._stored.setdefault((project, request_digest), data)
+
+
+class _Records(Generic[Record]):
+    """Records by id, changed one at a time."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, Record] = {}
+        self._lock = threading.Lock()
+
+    def create(self, record: Record) -> None:
+        with self._lock:
+            self._stored[record.id] = record
+
+    def find(self, record_id: str) -> Record | None:
+        return self._stored.get(record_id)
+
+    def change(self, record_id: str, move: Callable[[Record], Record | None]) -> Record | None:
+        with self._lock:
+            old = self._stored.get(record_id)
+            new = None if old is None else move(old)
+            if new is None or old is None:
+                return None
+            self._stored[record_id] = new = new.model_copy(update={"version": old.version + 1})
+            return new
+
+
+class MemoryJobs(_Records[Job]):
+    """Job records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress: dict[str, Progress] = {}
+
+    def get(self, project: str, job_id: str) -> Job:
+        job = self.find(job_id)
+        if job is None or job.project != project:
+            raise UnknownJob(f"There is no job `{job_id}`.")
+        return job
+
+    def page(
+        self,
+        project: str,
+        limit: int,
+        cursor: str | None,
+        state: State | None,
+        kind: str | None,
+        tag: tuple[str, str] | None,
+    ) -> Page:
+        newest = sorted(self._stored.values(), key=position, reverse=True)
+        found = [
+            job
+            for job in newest
+            if job.project == project
+            and (cursor is None or position(job) < parse_cursor(cursor))
+            and matches(job, state, kind, tag)
+        ]
+        items = found[:limit]
+        more = len(found) > limit
+        return Page(items, format_cursor(items[-1]) if more else None)
+
+    def active(self) -> list[str]:
+        return [job.id for job in self._stored.values() if not job.state.terminal]
+
+    def report_progress(self, job_id: str, progress: Progress) -> None:
+        self._progress[job_id] = progress
+
+    def progress(self, job_id: str) -> Progress | None:
+        return self._progress.get(job_id)
+
+
+class MemoryGates(_Records[GateRun]):
+    """Gate runs."""
+
+    def get(self, project: str, run_id: str) -> GateRun:
+        run = self.find(run_id)
+        if run is None or run.project != project:
+            raise UnknownGate(f"There is no gate run `{run_id}`.")
+        return run
+
+
+class MemoryQueue:
+    """Job ids in order; whoever owns the queue takes them out."""
+
+    def __init__(self) -> None:
+        self.waiting: list[str] = []
+
+    def enqueue(self, job: Job) -> None:
+        if job.id not in self.waiting:
+            self.waiting.append(job.id)
+
+    def stop(self, job_id: str) -> None:
+        self.forget(job_id)
+
+    def holds(self, job_id: str) -> bool:
+        return job_id in self.waiting
+
+    def forget(self, job_id: str) -> None:
+        if job_id in self.waiting:
+            self.waiting.remove(job_id)
+
+    def depth(self) -> int:
+        return len(self.waiting)
+
+    def workers(self) -> int:
+        return 1
+
+
+def position(job: Job) -> tuple[int, str]:
+    """Place of a job in a listing: its microsecond, then its id."""
+    return int(job.created_at.timestamp() * 1_000_000), job.id
+
+
+def format_cursor(job: Job) -> str:
+    """Where the page after this job starts."""
+    at, job_id = position(job)
+    return f"{at}-{job_id}"
+
+
+def parse_cursor(cursor: str) -> tuple[int, str]:
+    """The place a cursor names."""
+    at, _, job_id = cursor.partition("-")
+    if not at.isdigit() or not job_id:
+        raise InvalidRequest("`cursor` is not one that a listing returned.")
+    return int(at), job_id
+
+
+def matches(job: Job, state: State | None, kind: str | None, tag: tuple[str, str] | None) -> bool:
+    """Whether a listing with these filters shows the job."""
+    return (
+        (state is None or job.state is state)
+        and (kind is None or job.kind == kind)
+        and (tag is None or job.tags.get(tag[0]) == tag[1])
+    )

@@ -1,0 +1,75 @@
+"""How a check looks from outside."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from service.check import Check, Measure
+from service.references import Model
+from service.request import REQUESTS
+
+
+class RoleView(Model):
+    """One input of a check."""
+
+    name: str
+    kind: Literal["vectors", "column"]
+    required: bool
+    description: str
+    paired_with: list[str]
+    """Inputs whose rows belong to the rows of this one, position by position."""
+
+
+class CheckView(Model):
+    """A check of the catalogue."""
+
+    kind: str
+    title: str
+    description: str
+    version: int
+    roles: list[RoleView]
+    row_limit: int | None
+    params_schema: dict[str, Any]
+    """JSON Schema of `params`."""
+    request_schema: dict[str, Any]
+    """JSON Schema of the body of `POST /v1/jobs`."""
+    results_schema: dict[str, Any]
+    """JSON Schema of `results`."""
+    measures: list[Measure]
+    """What a gate may judge and a dashboard may draw."""
+    scope: list[str]
+    """What its reports do not establish."""
+    sources: list[str]
+    """DOI and arXiv ids of the definitions."""
+
+
+def check_view(check: Check) -> CheckView:
+    """The public description of a check, all of it derived from its declaration."""
+    slots = check.slots
+    return CheckView(
+        kind=check.kind,
+        title=check.title,
+        description=check.description,
+        version=check.version,
+        roles=[
+            RoleView(
+                name=slot.name,
+                kind=slot.kind,
+                required=slot.required,
+                description=slot.description,
+                paired_with=[
+                    other.name
+                    for other in slots
+                    if other.rows == slot.rows and other.name != slot.name
+                ],
+            )
+            for slot in slots
+        ],
+        row_limit=check.row_limit,
+        params_schema=check.params.model_json_schema(),
+        request_schema=REQUESTS[check.kind].model_json_schema(),
+        results_schema=check.results.model_json_schema(mode="serialization"),
+        measures=list(check.measures),
+        scope=list(check.scope),
+        sources=list(check.sources),
+    )

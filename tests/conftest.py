@@ -1,0 +1,141 @@
+"""What the tests share: real embeddings, their independent readings, and brute force."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from numpy.typing import NDArray
+from scipy import stats
+
+from service.check import Check, Context
+from service.dataset import Dataset, Labels
+
+Array = NDArray[Any]
+ROOT = Path(__file__).parent.parent
+
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, database=None, max_examples=30
+)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def reference() -> dict[str, Any]:
+    """Readings made from the same vectors by a script that shares no code with the service."""
+    text = (ROOT / "tests/data/reference.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+@pytest.fixture(scope="session")
+def rows() -> Callable[[str], Array]:
+    """Stored rows by folder and name, `clinc150/minilm` say."""
+
+    @functools.cache
+    def load(name: str) -> Array:
+        folder = "examples" if name.startswith("scifact_halves") else "tests/data"
+        found = np.load(ROOT / folder / f"{name}.npy", allow_pickle=False)
+        found.flags.writeable = False
+        return np.asarray(found)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def column() -> Callable[[str, str], list[str]]:
+    """One column of a folder's table of rows."""
+
+    def load(folder: str, name: str) -> list[str]:
+        lines = (ROOT / "tests/data" / folder / "rows.csv").read_text(encoding="utf-8").splitlines()
+        place = lines[0].split(",").index(name)
+        return [line.split(",")[place] for line in lines[1:]]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def printed() -> Callable[[Any], Any]:
+    """Equal to a value printed with ten digits."""
+    return functools.partial(pytest.approx, rel=1e-8, abs=1e-12)
+
+
+@pytest.fixture(scope="session")
+def unit_rows() -> Callable[[Array], Array]:
+    """Rows over their length, the plain way."""
+
+    def normalise(x: Array) -> Array:
+        x = np.asarray(x, dtype=np.float64)
+        return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+    return normalise
+
+
+@pytest.fixture(scope="session")
+def t_interval() -> Callable[[Callable[[Array], float], Array, float], tuple[float, float]]:
+    """
+    Jackknife-t by hand: `statistic(kept)` on a mask of rows, refitted without each unit in turn.
+
+    `units` holds the unit of each row.
+    """
+
+    def interval(
+        statistic: Callable[[Array], float], units: Array, level: float = 0.95
+    ) -> tuple[float, float]:
+        names = np.unique(units)
+        without = np.array([statistic(units != name) for name in names])
+        count = len(names)
+        error = np.sqrt((count - 1) / count * np.sum((without - without.mean()) ** 2))
+        middle = statistic(np.ones(len(units), dtype=bool))
+        low, high = stats.t.interval(level, df=count - 1, loc=middle, scale=error)
+        return float(low), float(high)
+
+    return interval
+
+
+@pytest.fixture(scope="session")
+def unrelated() -> Callable[[Array], Array]:
+    """The (n, n) mask of pairs from different units."""
+    return lambda units: np.asarray(units)[:, None] != np.asarray(units)[None, :]
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[..., tuple[Any, Context]]:
+    """Run a check on arrays and lists of labels; the results, and the context with its warnings."""
+
+    def run_check(
+        check: Check, *, seed: int = 0, threads: int = 1, params: Any = None, **inputs: Any
+    ) -> tuple[Any, Context]:
+        context = Context(seed=seed, threads=threads)
+        ready = {
+            slot.name: Dataset(inputs[slot.name])
+            if slot.kind == "vectors" and not isinstance(inputs[slot.name], Dataset)
+            else inputs[slot.name]
+            if slot.kind == "vectors"
+            else Labels.of(list(inputs[slot.name]))
+            for slot in check.slots
+            if inputs.get(slot.name) is not None
+        }
+        results = check.run(context, check.inputs(**ready), check.params(**(params or {})))
+        return results, context
+
+    return run_check
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Make blocks and tiles so small that a few rows fill many of them."""
+
+    def shrink(elements: int, tile: int = 1024) -> None:
+        for module in ("rows", "moments", "alignment"):
+            monkeypatch.setattr(f"service.numerics.{module}.BLOCK_ELEMENTS", elements)
+        monkeypatch.setattr("service.numerics.spectrum.QR_ELEMENTS", elements)
+        monkeypatch.setattr("service.numerics.partners.TILE", tile)
+        monkeypatch.setattr("service.numerics.partners.CHUNK_ELEMENTS", elements)
+
+    return shrink
