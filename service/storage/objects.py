@@ -1,0 +1,192 @@
+"""
+Datasets and reports in an object store.
+
+    <project>/datasets/<id>/vectors.npy   canonical rows, memory-mapped
+    <project>/datasets/<id>/ids.json      ids, where rows have them
+    <project>/datasets/<id>/columns.json  names and levels of columns
+    <project>/datasets/<id>/codes.npy     (columns, n) int32
+    <project>/datasets/<id>/dataset.json  metadata, written last: its presence is the commit
+    <project>/contents/<sha256>           id of the dataset with this content, put-if-absent
+    <project>/reports/<request_digest>    report bytes, put-if-absent
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import LocalStore
+
+from service.dataset import Dataset, Labels
+from service.dataset_record import DatasetRecord
+from service.errors import Internal, UnknownDataset
+from service.job import new_id
+from service.ports import Draft
+
+PIECE_BYTES = 4 << 20
+DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class ObjectDraft:
+    """Rows on their way to the store; nothing is visible before they are whole."""
+
+    def __init__(self, store: LocalStore, project: str) -> None:
+        self.project = project
+        self.id = new_id("ds")
+        self._store = store
+        self._file: Any = None
+
+    @property
+    def folder(self) -> str:
+        return f"{self.project}/datasets/{self.id}"
+
+    def write(self, data: bytes | memoryview) -> None:
+        if self._file is None:
+            self._file = obstore.open_writer(
+                self._store, f"{self.folder}/vectors.npy", buffer_size=PIECE_BYTES
+            )
+        self._file.write(data)
+
+    def close(self) -> None:
+        """The rows are whole."""
+        if self._file is not None:
+            self._file.close()
+
+    def drop(self) -> None:
+        """Forget rows that were not closed: the store removes what it staged."""
+        self._file = None
+
+
+class ObjectDatasets:
+    """Datasets in a local folder (or a shared volume), through obstore."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._store = LocalStore(root, mkdir=True)
+
+    def draft(self, project: str) -> Draft:
+        return ObjectDraft(self._store, project)
+
+    def commit(
+        self,
+        draft: Draft,
+        record: DatasetRecord,
+        ids: tuple[str, ...] | None,
+        columns: Mapping[str, Labels],
+    ) -> tuple[DatasetRecord, bool]:
+        if not isinstance(draft, ObjectDraft):
+            raise Internal("A draft belongs to the store that made it.")
+        draft.close()
+        if ids is not None:
+            self._put(f"{draft.folder}/ids.json", json.dumps(ids).encode())
+        if columns:
+            content = [{"name": name, "levels": c.levels} for name, c in columns.items()]
+            self._put(f"{draft.folder}/columns.json", json.dumps(content).encode())
+            codes = io.BytesIO()
+            np.save(codes, np.stack([column.codes for column in columns.values()]))
+            self._put(f"{draft.folder}/codes.npy", codes.getvalue())
+        self._put(f"{draft.folder}/dataset.json", record.model_dump_json().encode())
+        known = self._claim(draft.project, record)
+        if known is None:
+            return record, True
+        self._remove(draft)
+        return known, False
+
+    def _claim(self, project: str, record: DatasetRecord) -> DatasetRecord | None:
+        """Make this the dataset of its content, or return the one that is."""
+        key = f"{project}/contents/{record.sha256}"
+        try:
+            self._put(key, record.id.encode(), create=True)
+        except AlreadyExistsError:
+            return self.record(project, self._bytes(key).decode())
+        return None
+
+    def discard(self, draft: Draft) -> None:
+        if isinstance(draft, ObjectDraft):
+            draft.drop()
+            self._remove(draft)
+
+    def _remove(self, draft: ObjectDraft) -> None:
+        for page in obstore.list(self._store, prefix=draft.folder):
+            obstore.delete(self._store, [item["path"] for item in page])
+
+    def record(self, project: str, dataset: str) -> DatasetRecord:
+        if not DATASET_ID.fullmatch(dataset):
+            raise UnknownDataset(f"There is no dataset `{dataset}`.")
+        try:
+            data = self._bytes(f"{project}/datasets/{dataset}/dataset.json")
+        except FileNotFoundError:
+            raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
+        return DatasetRecord.model_validate_json(data)
+
+    def load(self, project: str, dataset: str) -> Dataset:
+        record = self.record(project, dataset)
+        rows = None
+        if record.d is not None:
+            path = self._root / project / "datasets" / dataset / "vectors.npy"
+            rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        return Dataset(
+            rows, self._ids(project, record), self._columns(project, record), record.spec
+        )
+
+    def ids(self, project: str, dataset: str) -> tuple[str, ...] | None:
+        return self._ids(project, self.record(project, dataset))
+
+    def _ids(self, project: str, record: DatasetRecord) -> tuple[str, ...] | None:
+        if record.ids_sha256 is None:
+            return None
+        return tuple(json.loads(self._bytes(f"{project}/datasets/{record.id}/ids.json")))
+
+    def column(self, project: str, dataset: str, name: str) -> Labels:
+        return self._columns(project, self.record(project, dataset))[name]
+
+    def _columns(self, project: str, record: DatasetRecord) -> dict[str, Labels]:
+        if not record.columns:
+            return {}
+        folder = f"{project}/datasets/{record.id}"
+        listed = json.loads(self._bytes(f"{folder}/columns.json"))
+        codes = np.load(io.BytesIO(self._bytes(f"{folder}/codes.npy")), allow_pickle=False)
+        return {
+            item["name"]: Labels(tuple(item["levels"]), column)
+            for item, column in zip(listed, codes, strict=True)
+        }
+
+    def _put(self, key: str, data: bytes, *, create: bool = False) -> None:
+        obstore.put(self._store, key, data, mode="create" if create else "overwrite")
+
+    def _bytes(self, key: str) -> bytes:
+        return bytes(obstore.get(self._store, key).bytes())
+
+
+class ObjectReports:
+    """Reports in the same store."""
+
+    def __init__(self, root: Path) -> None:
+        self._store = LocalStore(root, mkdir=True)
+
+    def get(self, project: str, request_digest: str) -> bytes | None:
+        if not DIGEST.fullmatch(request_digest):
+            return None
+        try:
+            return bytes(obstore.get(self._store, _report(project, request_digest)).bytes())
+        except FileNotFoundError:
+            return None
+
+    def put(self, project: str, request_digest: str, data: bytes) -> bytes:
+        try:
+            obstore.put(self._store, _report(project, request_digest), data, mode="create")
+        except AlreadyExistsError:
+            return bytes(obstore.get(self._store, _report(project, request_digest)).bytes())
+        return data
+
+
+def _report(project: str, request_digest: str) -> str:
+    return f"{project}/reports/{request_digest}"

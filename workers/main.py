@@ -1,0 +1,75 @@
+"""
+The worker process: one queue, one forked process per job.
+
+The parent imports numpy, faiss and the kernels, so that a fork starts in a third of a second, and
+calls none of them: a child of a parent that has searched with faiss hangs in its first search.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from rq import Worker
+from rq.job import Job as QueuedJob
+
+import service.checks
+import workers.tasks
+from service import logs
+from service.settings import Settings
+from service.storage.queue import LEASE_S, LeasedQueue, open_queue
+from service.storage.redis import connect
+
+MONITORING_S = 5
+WORKER_TTL_S = 20
+PRELOADED = (service.checks, workers.tasks)
+
+
+class IsolatedWorker(Worker):
+    """A worker whose lost jobs are found within its lease and whose jobs have a memory limit."""
+
+    def get_heartbeat_ttl(self, job: QueuedJob, working_time: float = 0.0) -> int:
+        return LEASE_S
+
+    def main_work_horse(self, job: QueuedJob, queue: Any) -> None:
+        if more := job.meta.get("memory_bytes"):
+            limit = _address_space() + int(more)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        super().main_work_horse(job, queue)
+
+
+def _address_space() -> int:
+    """Bytes of address space in use; the limit counts from here, because RLIMIT_AS counts all of it."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return 0
+    return int(statm.read_text().split()[0]) * resource.getpagesize()
+
+
+def main() -> None:
+    """Work until told to stop."""
+    settings = Settings.read()
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    logs.configure(level)
+    logging.getLogger("rq.worker").setLevel(max(level, logging.WARNING))
+    if settings.redis_url is None:
+        sys.exit("REDIS_URL is not set; `assay serve` starts a server and workers by itself.")
+    redis = connect(settings.redis_url)
+    worker = IsolatedWorker(
+        [open_queue(redis)],
+        queue_class=LeasedQueue,
+        connection=redis,
+        serializer="json",
+        job_monitoring_interval=MONITORING_S,
+        maintenance_interval=MONITORING_S,
+        worker_ttl=WORKER_TTL_S,
+        log_job_description=False,
+    )
+    worker.work(with_scheduler=False, logging_level="WARNING")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Keeps processes running: starts them, restarts those that die, stops them together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+
+import structlog
+
+PAUSE_S = 0.2
+QUICK_S = 5.0
+LONGEST_BACKOFF_S = 10.0
+PATIENCE_S = 10.0
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Child:
+    """One process that should be running."""
+
+    name: str
+    command: list[str]
+    env: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    quick_deaths: int = 0
+    not_before: float = 0.0
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(  # noqa: S603 - our own command line
+            self.command, env={**os.environ, **self.env}, start_new_session=True
+        )
+        self.started = time.monotonic()
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+@dataclass
+class Supervisor:
+    """
+    Children in starting order, stopped in reverse.
+
+    `tick` is called between looks at the children, at most every `tick_s` seconds.
+    """
+
+    children: list[Child] = field(default_factory=list)
+    tick: Callable[[], None] = lambda: None
+    tick_s: float = 2.0
+    stopping: bool = False
+
+    def run(self) -> None:
+        """Supervise until SIGTERM or SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        next_tick = 0.0
+        try:
+            while not self.stopping:
+                self.look()
+                if time.monotonic() >= next_tick:
+                    self.tick()
+                    next_tick = time.monotonic() + self.tick_s
+                time.sleep(PAUSE_S)
+        finally:
+            self.stop()
+
+    def look(self) -> None:
+        """Start what is not running, with a growing pause for what dies at once."""
+        for child in self.children:
+            if child.alive or time.monotonic() < child.not_before:
+                continue
+            if child.process is not None:
+                code = child.process.returncode
+                quick = time.monotonic() - child.started < QUICK_S
+                child.quick_deaths = child.quick_deaths + 1 if quick else 0
+                log.warning("process ended", name=child.name, code=code)
+                if child.quick_deaths > 1:
+                    pause = min(0.5 * 2**child.quick_deaths, LONGEST_BACKOFF_S)
+                    child.not_before = time.monotonic() + pause
+                    child.process = None
+                    continue
+            child.start()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopping = True
+
+    def stop(self) -> None:
+        """Ask each child to end, last one first; kill what does not, with all it started."""
+        for child in reversed(self.children):
+            process = child.process
+            if process is None or process.poll() is not None:
+                continue
+            process.terminate()
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                log.warning("process killed", name=child.name)
+            _kill_group(process.pid)
+            process.wait()
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
