@@ -23,6 +23,7 @@ Every error the service can state, in one tree.
     ├── Unauthorised           unauthorised
     ├── Forbidden              forbidden
     ├── QueueFull              queue-full
+    ├── Unavailable            unavailable
     ├── Cancelled              cancelled
     ├── TimedOut               timed-out
     ├── OutOfMemory            out-of-memory
@@ -179,6 +180,11 @@ class Forbidden(AssayError):
 class QueueFull(AssayError):
     code = "queue-full"
     title = "The queue is full"
+
+
+class Unavailable(AssayError):
+    code = "unavailable"
+    title = "A part of the service does not answer"
 
 
 class Cancelled(AssayError):

@@ -69,6 +69,10 @@ class Datasets(Protocol):
         """One column alone."""
         ...
 
+    def reachable(self) -> bool:
+        """Whether the store can be written now."""
+        ...
+
 
 class Reports(Protocol):
     """Immutable report bytes by project and request digest."""
@@ -109,6 +113,10 @@ class Jobs(Protocol):
 
     def active(self) -> list[str]:
         """Ids of all jobs that have not ended."""
+        ...
+
+    def ended(self) -> dict[tuple[str, str], int]:
+        """Number of jobs that have ended, by kind and state."""
         ...
 
     def report_progress(self, job_id: str, progress: Progress) -> None: ...

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from redis import Redis
+from obstore.exceptions import BaseError
+from redis.exceptions import RedisError
 
 from service.errors import InvalidRequest
 from service.operations import Services
@@ -11,13 +12,15 @@ from service.storage.objects import ObjectDatasets, ObjectReports
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisGates, RedisJobs, connect
 
+OUTAGES: tuple[type[Exception], ...] = (RedisError, BaseError)
+"""What the parts raise when they do not answer."""
 
-def build(settings: Settings, redis: Redis | None = None) -> Services:
-    """Services on Redis and an object store."""
-    if redis is None:
-        if settings.redis_url is None:
-            raise InvalidRequest("REDIS_URL is not set; `assay serve` starts a server by itself.")
-        redis = connect(settings.redis_url)
+
+def build(settings: Settings, retries: int = 120) -> Services:
+    """Services on Redis and an object store; `retries` tells how long to sit out an outage."""
+    if settings.redis_url is None:
+        raise InvalidRequest("REDIS_URL is not set; `assay serve` starts a server by itself.")
+    redis = connect(settings.redis_url, retries)
     return Services(
         datasets=ObjectDatasets(settings.store),
         reports=ObjectReports(settings.store),

@@ -22,6 +22,7 @@ from service import logs
 from service.settings import Settings
 from service.storage.queue import LEASE_S, LeasedQueue, open_queue
 from service.storage.redis import connect
+from workers.processes import die_with_parent
 
 MONITORING_S = 5
 WORKER_TTL_S = 20
@@ -35,6 +36,7 @@ class IsolatedWorker(Worker):
         return LEASE_S
 
     def main_work_horse(self, job: QueuedJob, queue: Any) -> None:
+        die_with_parent()
         if more := job.meta.get("memory_bytes"):
             limit = _address_space() + int(more)
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

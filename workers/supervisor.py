@@ -12,10 +12,13 @@ from types import FrameType
 
 import structlog
 
+from workers.processes import die_with_parent
+
 PAUSE_S = 0.2
 QUICK_S = 5.0
 LONGEST_BACKOFF_S = 10.0
-PATIENCE_S = 10.0
+ASKED_S = 2.0
+PATIENCE_S = 8.0
 
 log = structlog.get_logger()
 
@@ -34,7 +37,10 @@ class Child:
 
     def start(self) -> None:
         self.process = subprocess.Popen(  # noqa: S603 - our own command line
-            self.command, env={**os.environ, **self.env}, start_new_session=True
+            self.command,
+            env={**os.environ, **self.env},
+            start_new_session=True,
+            preexec_fn=die_with_parent,
         )
         self.started = time.monotonic()
 
@@ -97,13 +103,20 @@ class Supervisor:
             process = child.process
             if process is None or process.poll() is not None:
                 continue
-            process.terminate()
-            try:
-                process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
+            if not (_ends(process, ASKED_S) or _ends(process, PATIENCE_S)):
                 log.warning("process killed", name=child.name)
             _kill_group(process.pid)
             process.wait()
+
+
+def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Ask a process to end; a worker asked twice gives up its job, which another will run again."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _kill_group(group: int) -> None:

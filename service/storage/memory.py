@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic
@@ -83,6 +84,9 @@ class MemoryDatasets:
     def column(self, project: str, dataset: str, name: str) -> Labels:
         return self.load(project, dataset).columns[name]
 
+    def reachable(self) -> bool:
+        return True
+
 
 class MemoryReports:
     """Report bytes by project and request digest."""
@@ -157,6 +161,13 @@ class MemoryJobs(_Records[Job]):
 
     def active(self) -> list[str]:
         return [job.id for job in self._stored.values() if not job.state.terminal]
+
+    def ended(self) -> dict[tuple[str, str], int]:
+        return dict(
+            Counter(
+                (job.kind, job.state.value) for job in self._stored.values() if job.state.terminal
+            )
+        )
 
     def report_progress(self, job_id: str, progress: Progress) -> None:
         self._progress[job_id] = progress

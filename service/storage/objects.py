@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore
 
 from service.dataset import Dataset, Labels
@@ -158,6 +158,13 @@ class ObjectDatasets:
             item["name"]: Labels(tuple(item["levels"]), column)
             for item, column in zip(listed, codes, strict=True)
         }
+
+    def reachable(self) -> bool:
+        try:
+            self._put("reachable", b"")
+        except (OSError, BaseError):
+            return False
+        return True
 
     def _put(self, key: str, data: bytes, *, create: bool = False) -> None:
         obstore.put(self._store, key, data, mode="create" if create else "overwrite")

@@ -5,6 +5,7 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
     assay:progress:<id>   how far it is, json; expires
     assay:jobs:<project>  sorted set of job ids by microsecond of creation
     assay:active          ids of jobs that have not ended
+    assay:ended           hash: how many jobs have ended, by kind and state
     assay:gate:<id>       hash: version, json
 """
 
@@ -101,6 +102,7 @@ class RedisJobs(_Records[Job]):
             pipe.zadd(f"assay:jobs:{job.project}", {job.id: position(job)[0]})
             if job.state.terminal:
                 pipe.expire(self._key(job.id), self._retention_s)
+                pipe.hincrby("assay:ended", f"{job.kind}:{job.state.value}", 1)
             else:
                 pipe.sadd("assay:active", job.id)
             pipe.execute()
@@ -109,6 +111,7 @@ class RedisJobs(_Records[Job]):
         if job.state.terminal:
             with self._redis.pipeline(transaction=True) as pipe:
                 pipe.srem("assay:active", job.id)
+                pipe.hincrby("assay:ended", f"{job.kind}:{job.state.value}", 1)
                 pipe.expire(self._key(job.id), self._retention_s)
                 pipe.execute()
 
@@ -161,6 +164,14 @@ class RedisJobs(_Records[Job]):
     def retire(self, job_id: str) -> None:
         """Take an ended, or expired, job out of the active set."""
         self._redis.srem("assay:active", job_id)
+
+    def ended(self) -> dict[tuple[str, str], int]:
+        counts = cast("dict[bytes, bytes]", self._redis.hgetall("assay:ended"))
+        result = {}
+        for key, count in counts.items():
+            kind, _, state = key.decode().partition(":")
+            result[kind, state] = int(count)
+        return result
 
     def report_progress(self, job_id: str, progress: Progress) -> None:
         self._redis.set(f"assay:progress:{job_id}", progress.model_dump_json(), ex=PROGRESS_TTL_S)

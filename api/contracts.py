@@ -1,0 +1,200 @@
+"""The OpenAPI document: bodies that routes read as streams, and examples that are real answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from api.problems import MEDIA_TYPE
+from service.checks import CATALOGUE
+from service.formats.json_body import DatasetBody
+from service.gate import Policy
+from service.operations import Services
+from service.references import ColumnRef, DatasetRef
+from service.report import REPORTS
+from service.request import REQUESTS
+from service.storage.memory import (
+    MemoryDatasets,
+    MemoryGates,
+    MemoryJobs,
+    MemoryQueue,
+    MemoryReports,
+)
+
+EXAMPLES = Path(__file__).parent.parent / "openapi" / "examples"
+REF = "#/components/schemas/{model}"
+
+
+def describe(app: FastAPI) -> None:
+    """Make `app.openapi()` return the full document."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = openapi(app)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def openapi(app: FastAPI) -> dict[str, Any]:
+    """OpenAPI 3.1 of the application."""
+    found = get_openapi(
+        title=app.title, version=app.version, summary=app.summary, routes=app.routes
+    )
+    models: list[type[BaseModel]] = [
+        *REQUESTS.values(), DatasetBody, Policy, DatasetRef, ColumnRef,
+    ]  # fmt: skip
+    refs, schemas = models_json_schema(
+        [(model, "validation") for model in models], ref_template=REF
+    )
+    components = found["components"]["schemas"]
+    for name, schema in schemas["$defs"].items():
+        components.setdefault(name, schema)
+
+    def ref(model: Any) -> Any:
+        return refs[model, "validation"]
+
+    kinds = [ref(model) for model in REQUESTS.values()]
+    bound = {"anyOf": [ref(DatasetRef), ref(ColumnRef)]}
+    gate = {
+        "type": "object",
+        "required": ["policy"],
+        "additionalProperties": False,
+        "properties": {
+            "policy": ref(Policy),
+            "inputs": {"type": "object", "additionalProperties": bound},
+            "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    }
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/datasets": {
+            "application/x-npy": {"schema": {"type": "string", "format": "binary"}},
+            "text/csv": {"schema": {"type": "string"}},
+            "application/json": {"schema": ref(DatasetBody)},
+        },
+        "/v1/jobs": {"application/json": {"schema": {"oneOf": kinds}}},
+        "/v1/gates": {"application/json": {"schema": gate}},
+    }
+    for path, content in bodies.items():
+        found["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
+    found["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "A key of `assay keys create`."}
+    }
+    found["security"] = [{"key": []}, {}]
+    _keep_problem_media_type(found)
+    _add_examples(found)
+    return found
+
+
+def _keep_problem_media_type(document: dict[str, Any]) -> None:
+    """Errors have one media type; FastAPI documents its own beside it, and its 422 everywhere."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for status, response in operation["responses"].items():
+                content = response.get("content", {})
+                if int(status) >= 400:
+                    ref = {"$ref": REF.format(model="Problem")}
+                    response["content"] = {MEDIA_TYPE: {"schema": ref}}
+                elif MEDIA_TYPE in content:
+                    del content[MEDIA_TYPE]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(unused, None)
+
+
+def _add_examples(document: dict[str, Any]) -> None:
+    """Put recorded requests and answers where they belong; see `openapi/examples/`."""
+    for file in sorted(EXAMPLES.glob("*.json")):
+        recorded = json.loads(file.read_text())
+        operation = document["paths"][recorded["path"]][recorded["method"]]
+        if "request" in recorded:
+            body = operation["requestBody"]["content"]["application/json"]
+            body.setdefault("examples", {})[file.stem] = {"value": recorded["request"]}
+        response = operation["responses"][str(recorded["status"])]["content"]
+        media = next(iter(response.values()))
+        media.setdefault("examples", {})[file.stem] = {"value": recorded["answer"]}
+
+
+def contract_files(app: FastAPI) -> dict[str, str]:
+    """Every generated file of `openapi/`, by its path there."""
+    schemas = {
+        "openapi.json": openapi(app),
+        "policy.schema.json": Policy.model_json_schema(),
+        **{
+            f"reports/{kind}.schema.json": model.model_json_schema(mode="serialization")
+            for kind, model in REPORTS.items()
+        },
+    }
+    files = {name: json.dumps(schema, indent=1) + "\n" for name, schema in schemas.items()}
+    return {**files, "catalogue.md": catalogue_page()}
+
+
+def write_contract(folder: Path) -> list[Path]:
+    """Write the generated files; their order is the order of `contract_files`."""
+    from api.main import create_app
+
+    written = []
+    for name, text in contract_files(create_app(memory_services())).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        written.append(path)
+    return written
+
+
+def memory_services() -> Services:
+    """Services that hold everything in memory."""
+    return Services(
+        datasets=MemoryDatasets(),
+        reports=MemoryReports(),
+        jobs=MemoryJobs(),
+        gates=MemoryGates(),
+        queue=MemoryQueue(),
+    )
+
+
+def catalogue_page() -> str:
+    """The catalogue as Markdown."""
+    lines = [
+        "# Checks",
+        "",
+        "Generated by `make contracts` from the declarations of the checks.",
+        "",
+    ]
+    for check in CATALOGUE:
+        lines += [f"## `{check.kind}` - {check.title}", "", check.description, ""]
+        lines += ["| role | takes | needed | |", "|---|---|---|---|"]
+        for slot in check.slots:
+            needed = "yes" if slot.required else "no"
+            lines.append(f"| `{slot.name}` | {slot.kind} | {needed} | {_cell(slot.description)} |")
+        lines += ["", "| parameter | default | |", "|---|---|---|"]
+        for name, field in check.params.model_fields.items():
+            default = json.dumps(field.default)
+            lines.append(f"| `{name}` | `{default}` | {_cell(field.description or '')} |")
+        lines += [
+            "",
+            "| measure | range | unit | better | unchanged by | |",
+            "|---|---|---|---|---|---|",
+        ]
+        for measure in check.measures:
+            low = "" if measure.low is None else f"{measure.low:g}"
+            high = "" if measure.high is None else f"{measure.high:g}"
+            interval = " with interval" if measure.shape == "estimated" else ""
+            lines.append(
+                f"| `{measure.path}`{interval} | [{low}, {high}] | {measure.unit} | "
+                f"{measure.better or ''} | {', '.join(measure.invariance)} | "
+                f"{_cell(measure.description)} |"
+            )
+        lines += ["", "What a report does not establish:", ""]
+        lines += [f"- {line}" for line in check.scope]
+        lines += ["", f"Sources: {', '.join(check.sources)}", ""]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

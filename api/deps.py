@@ -1,0 +1,110 @@
+"""What routes are given: services, the caller, bodies, waiting and conditional answers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request, Response
+from pydantic import BaseModel
+
+from api.auth import Identity, Keys, Scope, identify
+from service.errors import PayloadTooLarge
+from service.formats.json_body import decode_json
+from service.operations import Services
+
+LONGEST_WAIT_S = 60
+WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*(\d{1,6})\s*(?:,|;|$)", re.IGNORECASE)
+T = TypeVar("T")
+
+
+def services_of(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+def _caller(scope: Scope) -> Callable[[Request], Identity]:
+    def caller(request: Request) -> Identity:
+        keys: Keys | None = request.app.state.keys
+        identity = identify(request, keys)
+        identity.need(scope)
+        return identity
+
+    return caller
+
+
+Use = Annotated[Services, Depends(services_of)]
+Reader = Annotated[Identity, Depends(_caller(Scope.read))]
+Submitter = Annotated[Identity, Depends(_caller(Scope.submit))]
+
+
+async def chunks(request: Request, limit: int, piece: int) -> AsyncIterator[bytes]:
+    """The body in pieces, counted as they arrive; over the limit it is refused at once."""
+    claimed = request.headers.get("content-length", "")
+    if claimed.isdecimal() and int(claimed) > limit:
+        raise PayloadTooLarge(f"The body has {claimed} bytes; at most {limit} are taken.")
+    received, waiting = 0, bytearray()
+    async for chunk in request.stream():
+        received += len(chunk)
+        if received > limit:
+            raise PayloadTooLarge(f"The body is over {limit} bytes.")
+        waiting += chunk
+        if len(waiting) >= piece:
+            yield bytes(waiting)
+            waiting.clear()
+    if waiting:
+        yield bytes(waiting)
+
+
+async def json_body(request: Request, limit: int) -> Any:
+    """Decoded JSON of a bounded body, parsed off the event loop."""
+    body = bytearray()
+    async for chunk in chunks(request, limit, 1 << 16):
+        body += chunk
+    return await asyncio.to_thread(decode_json, bytes(body))
+
+
+def wanted_wait(request: Request) -> int | None:
+    """Seconds of `Prefer: wait=N` (RFC 7240), at most 60."""
+    match = WAIT.search(request.headers.get("prefer", ""))
+    return min(int(match[1]), LONGEST_WAIT_S) if match else None
+
+
+async def wait_for(read: Callable[[], T], ended: Callable[[T], bool], seconds: int | None) -> T:
+    """Read until it has ended or the time is up, without holding a thread."""
+    until = time.monotonic() + (seconds or 0)
+    pause = 0.02
+    while True:
+        found = await asyncio.to_thread(read)
+        left = until - time.monotonic()
+        if ended(found) or left <= 0:
+            return found
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 1.5, 0.5)
+
+
+def conditional(
+    request: Request,
+    content: BaseModel | bytes,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    media_type: str = "application/json",
+) -> Response:
+    """A body with a strong ETag, or 304 where the caller has it already."""
+    data = content if isinstance(content, bytes) else content.model_dump_json().encode()
+    tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+    sent = {"ETag": tag, "Cache-Control": "no-cache", **(headers or {})}
+    known = {part.strip() for part in request.headers.get("if-none-match", "").split(",")}
+    if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
+        return Response(status_code=304, headers=sent)
+    return Response(data, status, sent, media_type)
+
+
+def applied(seconds: int | None) -> dict[str, str]:
+    """The header that says a wait was honoured."""
+    return {} if seconds is None else {"Preference-Applied": f"wait={seconds}"}

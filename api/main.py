@@ -1,0 +1,51 @@
+"""The application: routes, problems, metrics and the document that describes them."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI
+
+import service
+from api import problems
+from api.auth import Keys
+from api.contracts import describe
+from api.metrics import Measured, Metrics
+from api.routes import checks, datasets, gates, health, jobs
+from service import logs
+from service.operations import Services
+from service.settings import Settings
+from service.wiring import build
+
+RETRIES = 8
+"""A request sits out a restart of Redis, not an outage."""
+
+ROUTERS = (datasets.router, checks.router, jobs.router, gates.router, health.router)
+
+
+def create_app(services: Services, keys: Keys | None = None) -> FastAPI:
+    """The application over any services."""
+    app = FastAPI(
+        title="Assay",
+        version=service.__version__,
+        summary="Tests embeddings before they are trusted.",
+        docs_url="/docs",
+        redoc_url=None,
+    )
+    app.state.services = services
+    app.state.keys = keys
+    app.state.metrics = Metrics()
+    app.add_middleware(Measured, metrics=app.state.metrics)
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    describe(app)
+    return app
+
+
+def from_environment() -> FastAPI:
+    """The application of this environment, for uvicorn."""
+    settings = Settings.read()
+    logs.configure(logging.getLevelNamesMapping()[settings.log_level.upper()])
+    keys = None if settings.api_keys_file is None else Keys(settings.api_keys_file)
+    return create_app(build(settings, RETRIES), keys)

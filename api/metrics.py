@@ -1,0 +1,82 @@
+"""What the service counts, for Prometheus."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.operations import Services
+
+log = structlog.get_logger()
+
+
+class Metrics:
+    """Counters of one application."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "assay_requests", "Requests answered.", ["method", "route", "status"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "assay_request_seconds", "Time to answer.", ["route"], registry=self.registry
+        )
+        self.bytes_in = Counter(
+            "assay_bytes_in", "Bytes of uploads received.", registry=self.registry
+        )
+        self.depth = Gauge("assay_queue_depth", "Jobs waiting.", registry=self.registry)
+        self.workers = Gauge("assay_workers", "Live workers.", registry=self.registry)
+        self.active = Gauge(
+            "assay_jobs_active", "Jobs that have not ended.", registry=self.registry
+        )
+        self.ended = Gauge(
+            "assay_jobs_ended", "Jobs that have ended.", ["kind", "state"], registry=self.registry
+        )
+
+    def render(self, services: Services) -> bytes:
+        """All metrics as text, with the queue as it is now."""
+        self.depth.set(services.queue.depth())
+        self.workers.set(services.queue.workers())
+        self.active.set(len(services.jobs.active()))
+        for (kind, state), count in services.jobs.ended().items():
+            self.ended.labels(kind, state).set(count)
+        return generate_latest(self.registry)
+
+
+class Measured:
+    """Counts and logs each request by its route, never by what it asked for."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 500
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            seconds = time.perf_counter() - started
+            self._metrics.requests.labels(scope["method"], route, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(seconds)
+            if route not in ("/healthz", "/metrics", "/readyz"):
+                log.info(
+                    "request",
+                    method=scope["method"],
+                    route=route,
+                    status=status,
+                    ms=round(1000 * seconds, 1),
+                )

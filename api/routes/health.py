@@ -1,0 +1,97 @@
+"""Whether the service is alive and ready, what it allows, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from api.deps import LONGEST_WAIT_S, Reader, Use
+from api.problems import answers
+from service.checks import CATALOGUE
+from service.errors import Unavailable
+from service.references import Model
+from service.wiring import OUTAGES
+
+READY_WITHIN_S = 3.0
+router = APIRouter(tags=["service"])
+
+
+class Health(Model):
+    status: str
+
+
+class LimitsView(Model):
+    """What is refused with 413, 422 or 429 above it."""
+
+    body_bytes: int
+    """Upload of rows."""
+    text_bytes: int
+    """JSON and base64 bodies."""
+    csv_bytes: int
+    """CSV bodies."""
+    rows: int
+    dimensions: int
+    queue_depth: int
+    """Jobs that may wait."""
+    wait_s: int
+    """Longest `Prefer: wait`."""
+    deadline_s: int
+    """Seconds a job may run."""
+    rows_per_check: dict[str, int]
+    """Row limits of checks that have one."""
+
+
+@router.get("/healthz")
+def alive() -> Health:
+    """The process answers."""
+    return Health(status="alive")
+
+
+@router.get("/readyz", responses=answers("unavailable"))
+async def ready(services: Use) -> Health:
+    """Redis, the store and at least one worker answer; otherwise 503 says what is missing."""
+
+    def look() -> list[str]:
+        missing = []
+        try:
+            if services.queue.workers() == 0:
+                missing.append("no live worker (start one with `assay worker`)")
+        except OUTAGES as error:
+            missing.append(f"the queue does not answer ({type(error).__name__})")
+        if not services.datasets.reachable():
+            missing.append("the object store cannot be written")
+        return missing
+
+    try:
+        missing = await asyncio.wait_for(asyncio.to_thread(look), READY_WITHIN_S)
+    except TimeoutError:
+        missing = ["the queue does not answer"]
+    if missing:
+        raise Unavailable("Not ready: " + "; ".join(missing) + ".")
+    return Health(status="ready")
+
+
+@router.get("/v1/limits", responses=answers("unauthorised", "forbidden"))
+def limits(services: Use, caller: Reader) -> LimitsView:
+    """Declared limits."""
+    return LimitsView(
+        body_bytes=services.limits.body_bytes,
+        text_bytes=services.limits.text_bytes,
+        csv_bytes=services.limits.csv_bytes,
+        rows=services.limits.rows,
+        dimensions=services.limits.dimensions,
+        queue_depth=services.queue_depth,
+        wait_s=LONGEST_WAIT_S,
+        deadline_s=services.deadline_s,
+        rows_per_check={
+            check.kind: check.row_limit for check in CATALOGUE if check.row_limit is not None
+        },
+    )
+
+
+@router.get("/metrics", response_class=Response, responses=answers("unauthorised", "forbidden"))
+def metrics(request: Request, services: Use, caller: Reader) -> Response:
+    """Prometheus metrics."""
+    return Response(request.app.state.metrics.render(services), media_type=CONTENT_TYPE_LATEST)

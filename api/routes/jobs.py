@@ -1,0 +1,207 @@
+"""Jobs: ask for a report, watch it being made, fetch it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.deps import (
+    Reader,
+    Submitter,
+    Use,
+    applied,
+    conditional,
+    json_body,
+    wait_for,
+    wanted_wait,
+)
+from api.problems import RETRY_AFTER_S, Problem, answers, problem
+from service import operations
+from service.errors import InvalidRequest
+from service.job import Job, Progress, State
+from service.operations import Services
+from service.references import ColumnRef, DatasetRef, Model
+from service.report import AnyReport
+from service.request import parse_request
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+JobId = Annotated[str, Path(description="Id returned by `POST /v1/jobs`.")]
+
+
+class ReportLink(Model):
+    report: str
+
+
+class JobLinks(Model):
+    self: str
+    report: str
+
+
+class JobView(Model):
+    """A job and its state."""
+
+    id: str
+    kind: str
+    kind_version: int
+    project: str
+    state: State
+    """`queued`, `running`, then `succeeded` (there is a report, whatever it says), `failed` or
+    `cancelled`."""
+    inputs: dict[str, DatasetRef | ColumnRef]
+    """Stored data by role."""
+    params: dict[str, Any]
+    """Every parameter, defaults filled in."""
+    seed: int
+    tags: dict[str, str]
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline_s: int
+    """Seconds it may run."""
+    progress: Progress | None
+    """How far it is, while it runs."""
+    attempts: int
+    """Processes that have started it."""
+    cached: bool
+    """Answered from a stored report; no worker ran."""
+    result: ReportLink | None
+    problem: Problem | None
+    """Why it failed."""
+    links: JobLinks
+
+
+class JobPage(Model):
+    """Some jobs, newest first."""
+
+    items: list[JobView]
+    next_cursor: str | None
+    """Pass it as `cursor` for the next page; null on the last."""
+
+
+def view(services: Services, job: Job) -> JobView:
+    """The public face of a job record."""
+    here = f"{router.prefix}/{job.id}"
+    running = job.state is State.running
+    fields = job.model_dump(include=set(JobView.model_fields) - {"problem"})
+    return JobView.model_validate(
+        {
+            **fields,
+            "progress": services.jobs.progress(job.id) if running else None,
+            "result": {"report": f"{here}/report"} if job.state is State.succeeded else None,
+            "problem": None if job.problem is None else problem(job.problem),
+            "links": {"self": here, "report": f"{here}/report"},
+        }
+    )
+
+
+def _ended(job: JobView) -> bool:
+    return job.state.terminal
+
+
+def _headers(job: JobView) -> dict[str, str]:
+    return {} if job.state.terminal else {"Retry-After": str(RETRY_AFTER_S)}
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=JobView,
+    responses={
+        200: {"model": JobView, "description": "The job has ended already."},
+        **answers(
+            "invalid-request", "shape-mismatch", "dimension-mismatch", "ids-mismatch",
+            "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
+            "malformed-payload", "unknown-check", "unknown-dataset", "payload-too-large",
+            "queue-full", "unauthorised", "forbidden",
+        ),
+    },
+)  # fmt: skip
+async def submit_job(request: Request, services: Use, caller: Submitter) -> Response:
+    """
+    Ask for a report. The answer is immediate; poll `Location`, or send `Prefer: wait=N`.
+
+    Everything that is wrong and knowable from metadata is refused here, with the rows concerned.
+    """
+    wait = wanted_wait(request)
+    body = await json_body(request, services.limits.text_bytes)
+
+    def accept() -> JobView:
+        job = operations.submit(services, caller.project, parse_request(body))
+        return view(services, job)
+
+    job = await asyncio.to_thread(accept)
+    if wait and not _ended(job):
+        job = await wait_for(lambda: _read(services, caller.project, job.id), _ended, wait)
+    return conditional(
+        request,
+        job,
+        status=200 if _ended(job) else 202,
+        headers={"Location": job.links.self, **_headers(job), **applied(wait)},
+    )
+
+
+def _read(services: Services, project: str, job_id: str) -> JobView:
+    return view(services, services.jobs.get(project, job_id))
+
+
+@router.get("", responses=answers("invalid-request", "unauthorised", "forbidden"))
+def list_jobs(
+    services: Use,
+    caller: Reader,
+    state: Annotated[State | None, Query(description="Only jobs in this state.")] = None,
+    kind: Annotated[str | None, Query(description="Only jobs of this kind.")] = None,
+    tag: Annotated[str | None, Query(description="Only jobs with this tag, `name:value`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Most jobs to list.")] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> JobPage:
+    """Jobs of this project, newest first."""
+    wanted = None
+    if tag is not None:
+        name, colon, value = tag.partition(":")
+        if not colon:
+            raise InvalidRequest("`tag` is `name:value`.")
+        wanted = (name, value)
+    page = services.jobs.page(caller.project, limit, cursor, state, kind, wanted)
+    return JobPage(items=[view(services, job) for job in page.items], next_cursor=page.next_cursor)
+
+
+@router.get(
+    "/{job_id}",
+    response_model=JobView,
+    responses={
+        304: {"description": "Nothing has changed since this ETag."},
+        **answers("unknown-job", "unauthorised", "forbidden"),
+    },
+)
+async def get_job(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:
+    """A job and its state; `Prefer: wait=N` holds the answer until it has ended or N seconds."""
+    wait = wanted_wait(request)
+    job = await wait_for(lambda: _read(services, caller.project, job_id), _ended, wait)
+    return conditional(request, job, headers={**_headers(job), **applied(wait)})
+
+
+@router.delete(
+    "/{job_id}",
+    response_model=JobView,
+    responses=answers("unknown-job", "unauthorised", "forbidden"),
+)
+def cancel_job(request: Request, job_id: JobId, services: Use, caller: Submitter) -> Response:
+    """Stop a job, in the queue or inside a computation; a job that has ended stays as it is."""
+    job = operations.cancel(services, caller.project, job_id)
+    return conditional(request, view(services, job))
+
+
+@router.get(
+    "/{job_id}/report",
+    response_model=AnyReport,
+    responses={
+        304: {"description": "The report has this ETag."},
+        **answers("unknown-job", "report-not-ready", "unauthorised", "forbidden"),
+    },
+)
+def get_report(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:
+    """The stored bytes of the report; 409 while there is none, in the job's own code if it failed."""
+    return conditional(request, operations.report_bytes(services, caller.project, job_id))

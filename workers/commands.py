@@ -1,0 +1,55 @@
+"""Commands that need the server's packages: `assay serve`, `assay worker`, `assay demo`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+) -> None:
+    """Start everything on this machine: API, workers and, without REDIS_URL, a server."""
+    _run(workers, (host, port))
+
+
+def worker(
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+) -> None:
+    """Start workers (and a sweeper) for the service behind REDIS_URL and ASSAY_STORE."""
+    _run(workers, None)
+
+
+def _run(workers: int, api: tuple[str, int] | None) -> None:
+    import logging
+
+    from service import logs
+    from service.errors import AssayError
+    from service.settings import Settings
+    from workers.stack import assemble
+
+    try:
+        settings = Settings.read()
+        logs.configure(logging.getLevelNamesMapping()[settings.log_level.upper()])
+        if api is None and settings.redis_url is None:
+            typer.echo("REDIS_URL is not set; `assay serve` brings its own server.", err=True)
+            raise typer.Exit(2)
+        stack = assemble(settings, workers, api)
+    except AssayError as error:
+        typer.echo(error.detail, err=True)
+        raise typer.Exit(2) from None
+    if api is not None:
+        typer.echo(
+            f"Assay at http://{api[0]}:{api[1]} (docs at /docs). Stop with Ctrl-C.", err=True
+        )
+    stack.supervisor.run()
+
+
+def demo() -> None:
+    """Run the main job on sample embeddings against a service started for it; exit by the verdict."""
+    from workers.demo import run
+
+    raise typer.Exit(run())

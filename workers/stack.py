@@ -1,0 +1,126 @@
+"""The whole service on one machine: embedded server, API, workers, sweeper."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+import structlog
+from redis import Redis
+from redis.exceptions import RedisError
+
+from service.errors import InvalidRequest
+from service.settings import Settings, cores
+from service.storage.queue import RqQueue
+from service.storage.redis import RedisJobs, connect
+from service.wiring import OUTAGES, build
+from workers import embedded
+from workers.supervisor import Child, Supervisor
+from workers.sweeper import EVERY_S, Sweeper
+
+SWEEPER_RETRIES = 3
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+log = structlog.get_logger()
+
+
+@dataclass
+class Stack:
+    """Processes of one service and the lock that makes them the only ones on their folder."""
+
+    supervisor: Supervisor
+    redis_url: str
+    lock: IO[bytes] | None
+
+
+def assemble(settings: Settings, workers: int, api: tuple[str, int] | None = None) -> Stack:
+    """
+    Children for `workers` workers, an API at `api` (host, port), and a server without REDIS_URL.
+
+    Raises InvalidRequest where the API would be public without keys, or the folder is in use.
+    """
+    if api is not None and api[0] not in LOOPBACK and settings.api_keys_file is None:
+        raise InvalidRequest(
+            f"Binding {api[0]} without API keys is refused. Create a key with `assay keys create` and "
+            "set ASSAY_API_KEYS_FILE."
+        )
+    children: list[Child] = []
+    lock = None
+    redis_url = settings.redis_url
+    if redis_url is None:
+        folder = settings.home / "server"
+        lock = _own(folder)
+        redis_url = embedded.url(folder)
+        _stop_orphan(redis_url)
+        server = Child("server", embedded.command(folder), {})
+        server.start()
+        embedded.wait_until_ready(redis_url)
+        children.append(server)
+    threads = max(1, cores() // workers) if settings.threads == cores() else settings.threads
+    env = {
+        "REDIS_URL": redis_url,
+        "ASSAY_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "NUMBA_THREADING_LAYER": "workqueue",
+    }
+    if api is not None:
+        children.append(Child("api", _uvicorn(*api), env))
+    children += [
+        Child(f"worker-{i + 1}", [sys.executable, "-m", "workers.main"], env)
+        for i in range(workers)
+    ]
+    return Stack(
+        Supervisor(children, tick=_sweeping(settings, redis_url), tick_s=EVERY_S), redis_url, lock
+    )
+
+
+def _uvicorn(host: str, port: int) -> list[str]:
+    return [
+        sys.executable, "-m", "uvicorn", "api.main:from_environment", "--factory",
+        "--host", host, "--port", str(port), "--no-access-log", "--no-proxy-headers",
+        "--log-level", "warning", "--timeout-graceful-shutdown", "3",
+    ]  # fmt: skip
+
+
+def _own(folder: Path) -> IO[bytes]:
+    """Hold the folder's lock as long as this process lives."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = (folder / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise InvalidRequest(
+            f"Another `assay serve` uses {folder.parent}; stop it or set ASSAY_HOME."
+        ) from None
+    return lock
+
+
+def _stop_orphan(url: str) -> None:
+    """A server whose supervisor was killed where that could not take it along."""
+    try:
+        with Redis.from_url(url, socket_timeout=2) as client:
+            client.shutdown(save=False)
+    except (RedisError, OSError):
+        return
+
+
+def _sweeping(settings: Settings, redis_url: str) -> Callable[[], None]:
+    redis = connect(redis_url, SWEEPER_RETRIES)
+    sweeper = Sweeper(
+        build(replace(settings, redis_url=redis_url), SWEEPER_RETRIES),
+        RedisJobs(redis, settings.retention_s),
+        RqQueue(redis, settings.attempts),
+    )
+
+    def sweep() -> None:
+        try:
+            sweeper.sweep()
+        except OUTAGES as error:
+            log.warning("sweep postponed", error=type(error).__name__)
+
+    return sweep
