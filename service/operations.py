@@ -40,7 +40,6 @@ from service.report import (
     ReportedColumn,
     ReportedVectors,
     Timing,
-    canonical,
     environment,
     load_report,
     result_digest,
@@ -307,7 +306,7 @@ def _answer(services: Services, job: Job) -> None:
             "timing": Timing(run_s=run_s, stages=context.stages),
         }
     )
-    data = canonical(report.model_dump(mode="json"))
+    data = report.model_dump_json().encode()
     stored = load_report(services.reports.put(job.project, job.request_digest, data))
     if stored.digest != report.digest and stored.environment == report.environment:
         raise Internal(

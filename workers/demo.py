@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -24,8 +25,6 @@ ENCODERS = {"minilm": "all-MiniLM-L6-v2", "e5small_q4": "multilingual-e5-small, 
 
 def run() -> int:
     """Returns the exit code of the gate."""
-    import logging
-
     logs.configure(logging.WARNING)
     os.environ.setdefault("ASSAY_LOG_LEVEL", "warning")
     with tempfile.TemporaryDirectory(prefix="assay-demo-") as home:
@@ -77,8 +76,8 @@ def _show() -> int:
 
 
 def _assay(*words: str) -> int:
-    shown = [os.path.relpath(word) if word.startswith(str(EXAMPLES)) else word for word in words]
-    print("$ assay " + " ".join(shown), flush=True)  # noqa: T201
+    shown = " ".join(words).replace(str(EXAMPLES), os.path.relpath(EXAMPLES))
+    print(f"$ assay {shown}", flush=True)  # noqa: T201
     command = [sys.executable, "-m", "assay_client.cli", *words]
     return subprocess.run(command, check=False).returncode  # noqa: S603
 

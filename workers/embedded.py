@@ -60,6 +60,7 @@ def command(folder: Path) -> list[str]:
         "--maxmemory-policy", "noeviction",
         "--dir", str(folder),
         "--loglevel", "warning",
+        "--logfile", str(folder / "server.log"),
     ]  # fmt: skip
 
 

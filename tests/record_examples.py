@@ -1,0 +1,93 @@
+"""Record the requests and answers shown in the OpenAPI document: `make contracts` runs this."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from api.contracts import memory_services
+from api.main import create_app
+from service import logs
+from service.operations import Services, perform
+
+ROOT = Path(__file__).parent.parent
+DATA = ROOT / "examples" / "scifact_halves"
+OUT = ROOT / "openapi" / "examples"
+
+
+async def record() -> dict[str, dict[str, Any]]:
+    """Answers of the real application on sample data, by file name."""
+    services = memory_services()
+    transport = httpx.ASGITransport(create_app(services))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return await _record(services, client)
+
+
+async def _record(services: Services, client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
+    ids = {}
+    found: dict[str, dict[str, Any]] = {}
+    for folder in ("minilm", "e5small_q4"):
+        for side in "AB":
+            body = (DATA / folder / f"{side}.npy").read_bytes()
+            answer = await client.post(
+                "/v1/datasets",
+                params={"name": f"{folder}/{side}", "model": folder},
+                content=body,
+                headers={"Content-Type": "application/x-npy"},
+            )
+            ids[folder, side] = answer.json()["id"]
+            if (folder, side) == ("minilm", "A"):
+                found["dataset"] = entry("/v1/datasets", "post", answer)
+    request = {
+        "kind": "cosine_floor",
+        "inputs": {
+            "a": {"dataset": ids["minilm", "A"]},
+            "b": {"dataset": ids["minilm", "B"]},
+        },
+        "params": {"shared_mean": True},
+    }
+    answer = await client.post("/v1/jobs", json=request)
+    found["cosine_floor"] = entry("/v1/jobs", "post", answer, request)
+    job = answer.json()["id"]
+    perform(services, job)
+    here = f"/v1/jobs/{job}"
+    found["job"] = entry("/v1/jobs/{job_id}", "get", await client.get(here))
+    found["report"] = entry("/v1/jobs/{job_id}/report", "get", await client.get(f"{here}/report"))
+    wrong = {**request, "inputs": {"a": {"dataset": ids["minilm", "A"]}}}
+    found["missing_role"] = entry(
+        "/v1/jobs", "post", await client.post("/v1/jobs", json=wrong), wrong
+    )
+    gate = {
+        "policy": yaml.safe_load((ROOT / "examples" / "policies" / "halves.yaml").read_text()),
+        "inputs": {
+            f"{name}_{side.lower()}": {"dataset": ids[folder, side]}
+            for name, folder in (("minilm", "minilm"), ("e5", "e5small_q4"))
+            for side in "AB"
+        },
+    }
+    answer = await client.post("/v1/gates", json=gate)
+    found["gate"] = entry("/v1/gates", "post", answer, gate)
+    for waiting in list(services.queue.waiting):  # type: ignore[attr-defined]
+        perform(services, waiting)
+    run = await client.get(f"/v1/gates/{answer.json()['id']}")
+    found["verdict"] = entry("/v1/gates/{gate_id}", "get", run)
+    return found
+
+
+def entry(path: str, method: str, answer: Any, request: Any = None) -> dict[str, Any]:
+    """One recorded answer."""
+    shown = {"path": path, "method": method, "status": answer.status_code, "answer": answer.json()}
+    return shown if request is None else {**shown, "request": request}
+
+
+if __name__ == "__main__":
+    logs.configure(logging.WARNING)
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name, content in asyncio.run(record()).items():
+        (OUT / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
