@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from urllib.parse import quote
 
 from assay_client import requests
-from assay_client.http import Transport, retry_after, unexpected
+from assay_client.http import Transport, items_of, object_of, retry_after
 from assay_client.problems import Mistake
 from assay_client.requests import Json
 
@@ -119,7 +119,7 @@ class Assay:
             params={"name": name} if name else None,
             body=body,
         )
-        return _object(answer)
+        return object_of(answer)
 
     def upload_files(
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
@@ -135,11 +135,13 @@ class Assay:
         """What is known of a stored dataset."""
         return self._get(f"/v1/datasets/{_part(dataset)}")
 
-    def checks(self, kind: str | None = None) -> Json | list[Json]:
-        """The catalogue, or one check of it."""
-        if kind is not None:
-            return self._get(f"/v1/checks/{_part(kind)}")
-        return _items(self._http.send("GET", "/v1/checks"))
+    def checks(self) -> list[Json]:
+        """The catalogue."""
+        return items_of(self._http.send("GET", "/v1/checks"))
+
+    def check(self, kind: str) -> Json:
+        """One check of the catalogue: roles, schemas of params and results, measures."""
+        return self._get(f"/v1/checks/{_part(kind)}")
 
     def submit(self, request: Mapping[str, Any]) -> Json:
         """
@@ -148,7 +150,7 @@ class Assay:
         Files named by `{"path": ...}`, relative to the working directory, are uploaded first.
         """
         body = {**request, "inputs": self.upload_files(request.get("inputs", {}))}
-        return _object(self._http.send("POST", "/v1/jobs", json=body, repeatable=False))
+        return object_of(self._http.send("POST", "/v1/jobs", json=body, repeatable=False))
 
     def job(self, job: str | Json) -> Json:
         """The job as it is now."""
@@ -163,9 +165,9 @@ class Assay:
         found: list[Json] = []
         while True:
             page = self._http.send("GET", "/v1/jobs", params=query)
-            items = _items(page)
+            items = items_of(page)
             found += items
-            cursor = _object(page).get("next_cursor")
+            cursor = object_of(page).get("next_cursor")
             if len(found) >= limit or not cursor or not items:
                 return found[:limit]
             query["cursor"] = cursor
@@ -173,7 +175,7 @@ class Assay:
     def cancel(self, job: str | Json) -> Json:
         """Stop a job; one that has ended stays as it is."""
         answer = self._http.send("DELETE", f"/v1/jobs/{_id(job)}")
-        return _object(answer) if answer.content else self.job(job)
+        return object_of(answer) if answer.content else self.job(job)
 
     def wait(self, job: str | Json, progress: Watch | None = None) -> Json:
         """The job once it has ended, however it ended."""
@@ -181,7 +183,7 @@ class Assay:
 
     def report(self, job: str | Json) -> Json:
         """The report of a job that succeeded."""
-        return _object(self._report(job))
+        return object_of(self._report(job))
 
     def report_bytes(self, job: str | Json) -> bytes:
         """The same as stored, byte for byte."""
@@ -190,7 +192,7 @@ class Assay:
     def start_gate(self, policy: Mapping[str, Any], inputs: Mapping[str, Any]) -> Json:
         """Start the jobs of a policy on these inputs."""
         body = {"policy": policy, "inputs": self.upload_files(inputs)}
-        return _object(self._http.send("POST", "/v1/gates", json=body, repeatable=False))
+        return object_of(self._http.send("POST", "/v1/gates", json=body, repeatable=False))
 
     def wait_gate(self, run: str | Json, progress: Watch | None = None) -> Json:
         """The gate run once it is judged or cancelled."""
@@ -206,7 +208,7 @@ class Assay:
         return self.wait_gate(self.start_gate(policy, inputs), progress)
 
     def _get(self, path: str) -> Json:
-        return _object(self._http.send("GET", path))
+        return object_of(self._http.send("GET", path))
 
     def _report(self, job: str | Json) -> httpx.Response:
         return self._http.send("GET", f"/v1/jobs/{_id(job)}/report")
@@ -222,7 +224,7 @@ class Assay:
             started = time.monotonic()
             answer = self._http.send("GET", path, headers=headers, patience_s=OUTAGE_S)
             if answer.is_success:
-                current = _object(answer)
+                current = object_of(answer)
                 if watch is not None:
                     watch(current)
                 if etag := answer.headers.get("ETag"):
@@ -254,25 +256,3 @@ def _id(record: str | Json) -> str:
 
 def _part(text: str) -> str:
     return quote(text, safe="")
-
-
-def _json(answer: httpx.Response) -> Any:
-    try:
-        return answer.json()
-    except ValueError:
-        raise unexpected(answer) from None
-
-
-def _object(answer: httpx.Response) -> Json:
-    body = _json(answer)
-    if not isinstance(body, dict):
-        raise unexpected(answer)
-    return body
-
-
-def _items(answer: httpx.Response) -> list[Json]:
-    body = _json(answer)
-    items = body.get("items") if isinstance(body, dict) else body
-    if not isinstance(items, list):
-        raise unexpected(answer)
-    return items

@@ -96,17 +96,17 @@ def _said(node: ast.stmt, name: str) -> str | None:
     """Docstring of the function `name`, or `help=` of the Typer app assigned to it."""
     if isinstance(node, ast.FunctionDef) and node.name == name:
         return ast.get_docstring(node)
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
-            for keyword in node.value.keywords:
-                if keyword.arg == "help" and isinstance(keyword.value, ast.Constant):
-                    return str(keyword.value.value)
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return None
+    if not any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
+        return None
+    for keyword in node.value.keywords:
+        if keyword.arg == "help" and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value)
     return None
 
 
-def run_local(
-    request: Json, base: Path, progress: Callable[[str, int, int], None]
-) -> bytes:
+def run_local(request: Json, base: Path, progress: Callable[[str, int, int], None]) -> bytes:
     """The report of a request run in this process."""
     run = _local("run")
     with _stated():
@@ -118,6 +118,16 @@ def local_kinds() -> list[Json]:
     kinds = _local("kinds")
     with _stated():
         return list(kinds())
+
+
+def local_kind(kind: str) -> Json:
+    """One check of it."""
+    kinds = local_kinds()
+    for one in kinds:
+        if one["kind"] == kind:
+            return one
+    known = ", ".join(str(one["kind"]) for one in kinds)
+    raise AssayError("unknown-check", f"there is no check `{kind}`; there are {known}")
 
 
 def _local(name: str) -> Callable[..., Any]:
@@ -152,7 +162,10 @@ def _stated() -> Iterator[None]:
                 detail,
                 title=str(getattr(error, "title", "")),
                 errors=[
-                    {key: getattr(fault, key, None) for key in ("pointer", "message", "count", "rows")}
+                    {
+                        key: getattr(fault, key, None)
+                        for key in ("pointer", "message", "count", "rows")
+                    }
                     for fault in faults
                 ],
             ) from error

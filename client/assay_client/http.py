@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from assay_client.problems import AssayError, Mistake
+from assay_client.requests import Json
 
 TIMEOUT = httpx.Timeout(connect=10, read=150, write=150, pool=10)
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -58,7 +59,7 @@ class Transport:
         json: Any = None,
         body: Callable[[], Iterator[bytes]] | None = None,
         repeatable: bool = True,
-        patience_s: float = PATIENCE_S,
+        patience_s: float | None = None,
     ) -> httpx.Response:
         """
         A 2xx or 304 answer; anything else is raised as `AssayError`.
@@ -66,6 +67,7 @@ class Transport:
         Without `repeatable` the request is sent again only if nothing of it has left. `body` is
         called for every attempt.
         """
+        patience_s = PATIENCE_S if patience_s is None else patience_s
         started, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
             content = body() if body is not None else None
@@ -137,3 +139,27 @@ def retry_after(answer: httpx.Response) -> float | None:
         except ValueError:
             return None
     return max(0.0, seconds)
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        raise unexpected(answer) from None
+
+
+def object_of(answer: httpx.Response) -> Json:
+    """The JSON object of an answer."""
+    body = _json(answer)
+    if not isinstance(body, dict):
+        raise unexpected(answer)
+    return body
+
+
+def items_of(answer: httpx.Response) -> list[Json]:
+    """The items of a page, or of a bare list."""
+    body = _json(answer)
+    items = body.get("items") if isinstance(body, dict) else body
+    if not isinstance(items, list):
+        raise unexpected(answer)
+    return items

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 NEXT_STEPS = {
-    "server-unreachable": "start one with `assay serve`, or name another with ASSAY_SERVER",
+    "server-unreachable": "start one with `assay serve`, name another with ASSAY_SERVER, "
+    "or pass --local to `assay check`",
     "unexpected-answer": "check that ASSAY_SERVER names an Assay server",
     "unauthorised": "put an API key into ASSAY_API_KEY",
+    "invalid-request": "`assay checks KIND` lists roles, params and measures",
     "unknown-check": "`assay checks` lists what there is",
     "unknown-job": "`assay jobs` lists what there is",
     "unknown-dataset": "upload it again with `assay upload FILE`",
@@ -94,6 +96,8 @@ def next_step(error: AssayError) -> str | None:
     """What to do about it, where that is known."""
     if error.retry_after is not None and error.status in (429, 503):
         return f"try again in {error.retry_after:.0f} s"
+    if isinstance(error, Mistake) and error.code == "invalid-request":
+        return None
     return NEXT_STEPS.get(error.code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -45,8 +46,15 @@ class Display:
         if self._bars is not None:
             self._bars.stop()
 
-    def stage(self, name: str, done: int, total: int, eta_s: float | None = None) -> None:
-        """How far a stage is; `total` 0 where nobody knows."""
+    def stage(
+        self,
+        name: str,
+        done: int,
+        total: int,
+        eta_s: float | None = None,
+        shown: Callable[[float], str] = "{:,}".format,
+    ) -> None:
+        """How far a stage is; `total` 0 where nobody knows. Without `eta_s` the pace tells."""
         new, self._stage = name != self._stage, name
         if self._bars is None:
             if new:
@@ -61,13 +69,14 @@ class Display:
                 self._task,
                 total=total or None,
                 completed=done,
-                count=f"{done:,}/{total:,}" if total > 1 else "",
-                left="" if eta_s is None else f"{duration(eta_s)} left",
+                count=f"{shown(done)}/{shown(total)}" if total > 1 else "",
             )
+            left = self._bars.tasks[0].time_remaining if eta_s is None else eta_s
+            self._bars.update(self._task, left=f"{duration(left)} left" if left else "")
 
     def upload(self, name: str, sent: int, total: int) -> None:
         """How much of a file has left."""
-        self.stage(f"uploading {name} ({size(total)})", sent, total)
+        self.stage(f"uploading {name} ({size(total)})", sent, total, shown=size)
 
     def job(self, job: Json) -> None:
         """How far a job is."""

@@ -151,7 +151,7 @@ def _replaced(value: Any, replace: Callable[[Json], Json]) -> Any:
 
 
 def _located(value: Json, base: Path) -> Path:
-    return (base / value["path"]).resolve()
+    return (base / str(value["path"])).resolve()
 
 
 def _split(words: Sequence[str], options: Sequence[str]) -> tuple[str | None, dict[str, str]]:

@@ -1,0 +1,240 @@
+"""Gate runs, jobs, checks and datasets as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from assay_client.problems import AssayError
+from assay_client.progress import duration, size
+from assay_client.render import hang
+from assay_client.requests import Json
+from assay_client.values import number, plain, printable
+
+STYLES = {
+    "pass": "green",
+    "fail": "red",
+    "inconclusive": "yellow",
+    "invalid": "magenta",
+    "succeeded": "green",
+    "failed": "red",
+}
+COMPARISONS = ("at_least", "at_most", "within", "not_worse_by", "unchanged_within")
+
+
+def show_gate(run: Json, console: Console) -> None:
+    """Print every rule against what was observed, then the verdict."""
+    table = _table("verdict", "rule", "observed", "threshold")
+    for result in run.get("rules", []):
+        rule = result["rule"] if isinstance(result["rule"], dict) else {"measure": result["rule"]}
+        verdict, warns = str(result["verdict"]), rule.get("level") == "warn"
+        told = Text(printable(str(rule["measure"])))
+        told.append(f"\n{printable(result['reason'])}{_needed(result.get('needed'))}", style="dim")
+        table.add_row(
+            Text(f"{verdict}\n(warns only)" if warns else verdict, style=_style(verdict)),
+            told,
+            _observed(result),
+            Text(_threshold(rule, result["threshold"])),
+        )
+    console.print(table)
+    verdict = run.get("verdict") or run["state"]
+    console.print()
+    console.print(Text.assemble("verdict  ", (str(verdict), f"bold {_style(verdict)}")))
+    if run.get("digest"):
+        console.print(Text(f"digest   {run['digest']}", style="dim"))
+
+
+def show_jobs(jobs: Sequence[Json], console: Console) -> None:
+    """Print jobs, one to a line."""
+    table = _table("job", "check", "state", "created", "took")
+    for job in jobs:
+        table.add_row(
+            Text(job["id"]),
+            Text(job["kind"]),
+            Text(_state(job), style=_style(job["state"])),
+            Text(_minute(job.get("created_at"))),
+            Text(_took(job)),
+        )
+    console.print(table if jobs else Text("no jobs", style="dim"))
+
+
+def show_job(job: Json, console: Console) -> None:
+    """Print one job, and its problem if it has one."""
+    pairs: dict[str, Any] = {"check": job["kind"], "state": _state(job)}
+    pairs |= {key: job.get(key) for key in ("created_at", "started_at", "finished_at", "attempts")}
+    pairs |= {f"input {role}": value for role, value in job.get("inputs", {}).items()}
+    pairs |= {key: job.get(key) for key in ("params", "seed", "tags", "result")}
+    _pairs(job["id"], pairs, console)
+    if job.get("problem"):
+        console.print()
+        for line in str(AssayError.of(job["problem"])).splitlines():
+            console.print(Text(printable(line), style="red"))
+
+
+def show_dataset(dataset: Json, console: Console) -> None:
+    """Print what is known of a dataset."""
+    facts = dataset.get("facts") or {}
+    pairs: dict[str, Any] = {key: dataset.get(key) for key in ("name", "n", "d", "dtype")}
+    pairs["size"] = size(dataset["bytes"])
+    pairs |= {
+        f"column {name}": f"{plain(column['distinct'])} {column['type']} labels, "
+        f"{plain(column['missing'])} missing"
+        for name, column in dataset.get("columns", {}).items()
+    }
+    pairs |= {key.replace("_", " "): value for key, value in facts.items()}
+    pairs |= {key: value for key, value in dataset.get("spec", {}).items() if value is not None}
+    pairs |= {key: dataset.get(key) for key in ("sha256", "vectors_sha256", "created_at")}
+    _pairs(dataset["id"], pairs, console)
+
+
+def show_checks(checks: Iterable[Json], console: Console) -> None:
+    """Print the catalogue."""
+    table = _table("check", "title", "roles")
+    for check in checks:
+        roles = [
+            slot["name"] if slot.get("required") else f"[{slot['name']}]"
+            for slot in check.get("roles", [])
+        ]
+        table.add_row(
+            Text(check["kind"], style="bold"), Text(check["title"]), Text(" ".join(roles))
+        )
+    console.print(table)
+
+
+def show_check(check: Json, console: Console) -> None:
+    """Print one check: what it takes, what it measures, what it rests on."""
+    console.print(Text.assemble((check["kind"], "bold"), f"  version {check['version']}"))
+    for paragraph in (check["title"], *str(check["description"]).split("\n\n")):
+        _lines(hang(console, "", " ".join(paragraph.split())), console)
+        console.print()
+    for title, entries in (
+        ("Roles", _roles(check.get("roles", []))),
+        ("Params", _params(check.get("params_schema", {}).get("properties", {}))),
+        ("Measures", _measures(check.get("measures", []))),
+    ):
+        console.print(Text(title, style="bold"))
+        for name, about, told in entries:
+            console.print(Text.assemble("  ", name, ("  " + about, "dim")))
+            _lines(hang(console, "      ", " ".join(told.split()), "dim"), console)
+        console.print()
+    for title in ("scope", "sources"):
+        console.print(Text(title.title(), style="bold"))
+        for line in check.get(title, []):
+            _lines(hang(console, "• ", line, "dim"), console)
+
+
+def _lines(lines: Iterable[Text], console: Console) -> None:
+    for line in lines:
+        console.print(line)
+
+
+def _roles(slots: Iterable[Json]) -> Iterator[tuple[str, str, str]]:
+    for slot in slots:
+        about = f"{slot['kind']}, {'required' if slot['required'] else 'optional'}"
+        if slot.get("paired_with"):
+            about += f", paired with {', '.join(slot['paired_with'])}"
+        yield slot["name"], about, slot["description"]
+
+
+def _params(properties: Mapping[str, Json]) -> Iterator[tuple[str, str, str]]:
+    for name, schema in properties.items():
+        about = f"{_type(schema)}, default {json.dumps(schema.get('default'))}"
+        yield name, about, schema.get("description", "")
+
+
+def _measures(measures: Iterable[Json]) -> Iterator[tuple[str, str, str]]:
+    for one in measures:
+        low, high = ("" if one.get(end) is None else f"{one[end]:g}" for end in ("low", "high"))
+        extent = f"{low}..{high}" if low or high else ""
+        better = f"{one['better']} is better" if one.get("better") else ""
+        yield one["path"], ", ".join(filter(None, (extent, better))), one.get("description", "")
+
+
+def _type(schema: Json) -> str:
+    if "enum" in schema:
+        return " | ".join(map(json.dumps, schema["enum"]))
+    if "const" in schema:
+        return json.dumps(schema["const"])
+    if "anyOf" in schema:
+        return " | ".join(_type(one) for one in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    return str(schema.get("type") or "value")
+
+
+def _observed(result: Json) -> Text:
+    if result.get("observed") is None:
+        return Text("undefined", style="yellow")
+    text, interval = Text(number(result["observed"])), result.get("interval")
+    if interval:
+        text.append(f"\n[{number(interval['low'])}, {number(interval['high'])}]", style="dim")
+    return text
+
+
+def _threshold(rule: Json, threshold: Any) -> str:
+    for comparison in COMPARISONS:
+        if rule.get(comparison) is not None:
+            return f"{comparison} {_bound(rule[comparison])}"
+    return _bound(threshold)
+
+
+def _bound(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _needed(needed: Json | None) -> str:
+    if not needed:
+        return ""
+    return f"; about {plain(needed['count'])} {needed['unit']} would decide"
+
+
+def _state(job: Json) -> str:
+    progress = job.get("progress")
+    if job["state"] == "running" and progress:
+        return f"running {progress['stage']} {progress['done']}/{progress['total']}"
+    return f"{job['state']} (cached)" if job.get("cached") else str(job["state"])
+
+
+def _took(job: Json) -> str:
+    started, finished = job.get("started_at"), job.get("finished_at")
+    if not started or not finished:
+        return ""
+    took = datetime.fromisoformat(finished) - datetime.fromisoformat(started)
+    return duration(took.total_seconds())
+
+
+def _minute(time: str | None) -> str:
+    return "" if time is None else time[:16].replace("T", " ")
+
+
+def _pairs(title: str, pairs: Mapping[str, Any], console: Console) -> None:
+    console.print(Text(title, style="bold"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        if value not in (None, {}, []):
+            text = (
+                json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else plain(value)
+            )
+            table.add_row(Text(printable(name)), Text(printable(text)))
+    console.print(table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(
+            column, overflow="fold", justify="right" if column == "observed" else "left"
+        )
+    return table
+
+
+def _style(word: str) -> str:
+    return STYLES.get(str(word), "")

@@ -1,0 +1,83 @@
+"""What the command line prints: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from assay_client.problems import AssayError, next_step
+from assay_client.requests import Json
+from assay_client.values import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_report(data: bytes, as_json: bool, check: Callable[[str], Json]) -> None:
+    """
+    A report: its bytes as they are, or as people read it.
+
+    `check` finds a kind in the catalogue; where it cannot, results stand as they are stored.
+    """
+    if as_json:
+        write(data)
+        return
+    from assay_client.render import show_report
+
+    report = json.loads(data)
+    schema = None
+    with contextlib.suppress(AssayError):
+        schema = check(report["kind"]).get("results_schema")
+    show_report(report, console(), schema)
+
+
+def print_json(value: Any) -> None:
+    """A JSON value."""
+    write(f"{json.dumps(value, indent=2)}\n".encode())
+
+
+def write(data: bytes) -> None:
+    """Bytes to standard output; a reader that leaves early changes no exit code."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        discard_output()
+
+
+def discard_output() -> None:
+    """Nobody reads any more; the flush at exit must not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def console() -> Console:
+    """Where tables go."""
+    from rich.console import Console
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            discard_output()
+
+    return Output(highlight=False, markup=False, emoji=False)
+
+
+def complain(error: AssayError) -> None:
+    """A problem: what, where, and what to do next."""
+    first, *faults = printable(str(error)).splitlines()
+    typer.secho("error: ", err=True, nl=False, fg="red", bold=True)
+    log("\n".join([first, *faults]))
+    if step := next_step(error):
+        log(f"next: {step}")
+
+
+def log(line: str) -> None:
+    """A line for people, kept apart from results."""
+    typer.echo(line, err=True)

@@ -1,0 +1,382 @@
+"""The client against a real socket."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import assay_client
+import httpx
+import numpy as np
+import pytest
+from assay_client import Assay, AssayError
+from assay_client.problems import Mistake
+
+from .conftest import Answer, FakeServer, job, problem, report
+
+
+@pytest.fixture
+def client(server: FakeServer) -> Any:
+    with Assay(server.url, "secret") as one:
+        yield one
+
+
+def test_an_upload_streams_the_file_with_its_length_and_tells_how_far_it_is(
+    client: Assay, server: FakeServer, vectors: Path
+) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    dataset = client.upload(vectors, progress=lambda *now: told.append(now))
+
+    (asked,) = server.calls("POST /v1/datasets")
+    size = vectors.stat().st_size
+    assert dataset["id"] == "ds_1"
+    assert asked.body == vectors.read_bytes()
+    assert asked.headers["content-type"] == "application/x-npy"
+    assert asked.headers["content-length"] == str(size)
+    assert "transfer-encoding" not in asked.headers
+    assert asked.headers["authorization"] == "Bearer secret"
+    assert asked.query == {"name": "rows.npy"}
+    assert told == [("rows.npy", min(i << 20, size), size) for i in (1, 2, 3)]
+
+
+def test_a_csv_and_an_open_file_are_uploaded_as_what_they_are(
+    client: Assay, server: FakeServer, labels: Path
+) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.eye(3, dtype=np.float32))
+    buffer.seek(0)
+
+    client.upload(labels, "labels")
+    client.upload(buffer)
+
+    csv, npy = server.calls("POST /v1/datasets")
+    assert (csv.headers["content-type"], csv.query) == ("text/csv", {"name": "labels"})
+    assert (npy.headers["content-type"], npy.query) == ("application/x-npy", {})
+    assert npy.body == buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow", "rows.jsonl", "rows"])
+def test_other_formats_are_refused_before_anything_is_sent(
+    client: Assay, server: FakeServer, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"PAR1")
+
+    with pytest.raises(Mistake, match=r"only \.npy and \.csv") as raised:
+        client.upload(tmp_path / name)
+
+    assert raised.value.code == "unsupported-format"
+    assert server.asked == []
+
+
+def test_an_upload_is_sent_again_from_the_start_when_the_server_is_busy(
+    client: Assay, server: FakeServer, vectors: Path
+) -> None:
+    busy = problem(503, "queue-full", "later", headers={"Retry-After": "0"})
+    server.on("POST /v1/datasets", busy, busy, Answer(201, {"id": "ds_9"}))
+
+    assert client.upload(vectors)["id"] == "ds_9"
+    bodies = [asked.body for asked in server.calls("POST /v1/datasets")]
+    assert bodies == [vectors.read_bytes()] * 3
+
+
+def test_each_file_of_a_request_is_uploaded_once(
+    client: Assay, server: FakeServer, vectors: Path, labels: Path
+) -> None:
+    server.on("POST /v1/jobs", Answer(202, job("queued")))
+    inputs = {
+        "a": {"path": "rows.npy"},
+        "b": {"path": "./rows.npy"},
+        "groups": {"path": "rows.csv", "column": "intent"},
+        "parents": {"path": str(labels), "column": "id"},
+        "models": [
+            {"name": "one", "queries": {"path": "rows.npy"}, "documents": {"dataset": "ds_x"}}
+        ],
+        "inline": {"vectors": [[1.0, 2.0]]},
+    }
+
+    client.submit({"kind": "cosine_floor", "inputs": inputs, "seed": 3})
+
+    assert len(server.calls("POST /v1/datasets")) == 2
+    (asked,) = server.calls("POST /v1/jobs")
+    assert asked.json == {
+        "kind": "cosine_floor",
+        "seed": 3,
+        "inputs": {
+            "a": {"dataset": "ds_1"},
+            "b": {"dataset": "ds_1"},
+            "groups": {"dataset": "ds_2", "column": "intent"},
+            "parents": {"dataset": "ds_2", "column": "id"},
+            "models": [
+                {"name": "one", "queries": {"dataset": "ds_1"}, "documents": {"dataset": "ds_x"}}
+            ],
+            "inline": {"vectors": [[1.0, 2.0]]},
+        },
+    }
+
+
+def test_a_missing_file_is_noticed_before_the_others_are_uploaded(
+    client: Assay, server: FakeServer, vectors: Path
+) -> None:
+    with pytest.raises(Mistake, match=r"no file `.*gone\.npy`"):
+        client.upload_files({"a": {"path": "rows.npy"}, "b": {"path": "gone.npy"}})
+    assert server.asked == []
+
+
+def test_waiting_asks_only_for_what_has_changed(client: Assay, server: FakeServer) -> None:
+    running = job("running", progress={"stage": "pairs", "done": 1, "total": 4, "eta_s": 2.0})
+    server.on(
+        "GET /v1/jobs/job_1",
+        Answer(200, running, {"ETag": '"1"', "Retry-After": "0"}),
+        Answer(304, None, {"Retry-After": "0"}),
+        Answer(200, job(), {"ETag": '"2"'}),
+    )
+    seen: list[str] = []
+
+    ended = client.wait(job("queued"), lambda now: seen.append(now["state"]))
+
+    asked = server.calls("GET /v1/jobs/job_1")
+    assert ended["state"] == "succeeded"
+    assert seen == ["running", "succeeded"]
+    assert [one.headers.get("if-none-match") for one in asked] == [None, '"1"', '"1"']
+    assert {one.headers["prefer"] for one in asked} == {"wait=2"}
+
+
+def test_waiting_unwatched_lets_the_server_hold_the_answer(
+    client: Assay, server: FakeServer
+) -> None:
+    server.on("GET /v1/jobs/job_1", Answer(200, job("failed")))
+
+    assert client.wait("job_1")["state"] == "failed"
+    assert server.asked[0].headers["prefer"] == "wait=30"
+
+
+def test_waiting_honours_retry_after(client: Assay, server: FakeServer) -> None:
+    server.on(
+        "GET /v1/jobs/job_1",
+        Answer(200, job("running"), {"Retry-After": "1"}),
+        Answer(200, job()),
+    )
+    started = time.monotonic()
+
+    client.wait("job_1")
+
+    assert time.monotonic() - started >= 1
+
+
+def test_a_job_that_has_ended_is_not_asked_for(client: Assay, server: FakeServer) -> None:
+    assert client.wait(job("cancelled"))["state"] == "cancelled"
+    assert server.asked == []
+
+
+def test_waiting_outlives_a_server_that_is_away_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("assay_client.http.PATIENCE_S", 0.0)
+    answers: list[Any] = [
+        httpx.Response(200, json=job("running")),
+        httpx.ConnectError("refused"),
+        httpx.ReadError("reset"),
+        httpx.Response(200, json=job()),
+    ]
+
+    with Assay(transport=_scripted(answers)) as client:
+        assert client.wait("job_1")["state"] == "succeeded"
+
+
+def test_a_report_comes_as_object_and_as_stored_bytes(client: Assay, server: FakeServer) -> None:
+    stored = b'{"kind":"geometry",  "seed":0}'
+    server.on("GET /v1/jobs/job_1/report", Answer(200, stored))
+
+    assert client.report_bytes(job()) == stored
+    assert client.report("job_1") == {"kind": "geometry", "seed": 0}
+
+
+def test_a_problem_is_raised_with_code_and_rows(client: Assay, server: FakeServer) -> None:
+    rows = [str(i) for i in range(10)]
+    fault = {"pointer": "/inputs/a", "message": "drop these rows", "count": 12, "rows": rows}
+    server.on(
+        "POST /v1/jobs", problem(422, "zero-rows", "12 rows of `a` are zero.", errors=[fault])
+    )
+
+    with pytest.raises(AssayError) as raised:
+        client.submit({"kind": "geometry"})
+
+    error = raised.value
+    assert (error.code, error.status, error.errors) == ("zero-rows", 422, [fault])
+    assert str(error).splitlines() == [
+        "zero-rows: 12 rows of `a` are zero.",
+        "  /inputs/a: drop these rows (12 rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"}),
+        Answer(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
+        Answer(200, ["not", "a", "job"]),
+        Answer(302, None, {"Location": "/elsewhere"}),
+    ],
+)
+def test_an_answer_no_assay_server_gives_is_a_problem(
+    client: Assay, server: FakeServer, answer: Answer
+) -> None:
+    server.on("GET /v1/jobs/job_1", answer)
+
+    with pytest.raises(AssayError, match=f"answered {answer.status}") as raised:
+        client.job("job_1")
+
+    assert raised.value.code == "unexpected-answer"
+
+
+def test_a_busy_server_is_asked_again_until_patience_ends(
+    client: Assay, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay_client.http.PATIENCE_S", 0.5)
+    monkeypatch.setattr("assay_client.http.BUSY_PATIENCE_S", 0.5)
+    server.on("GET /v1/jobs/job_1", problem(429, "rate-limited", "slow down"))
+
+    with pytest.raises(AssayError) as raised:
+        client.job("job_1")
+
+    assert raised.value.code == "rate-limited"
+    assert len(server.asked) == 2
+
+
+def test_a_longer_wait_than_patience_is_told_at_once(client: Assay, server: FakeServer) -> None:
+    date = {"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}
+    server.on("GET /v1/jobs/job_1", problem(503, "queue-full", "full", headers=date))
+
+    with pytest.raises(AssayError) as raised:
+        client.job("job_1")
+
+    assert raised.value.retry_after is not None
+    assert raised.value.retry_after > 1e6
+    assert len(server.asked) == 1
+
+
+def test_a_job_is_submitted_again_only_if_nothing_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("assay_client.http.FIRST_PAUSE_S", 0.01)
+    created = httpx.Response(202, json=job("queued"))
+    with Assay(transport=_scripted([httpx.ConnectError("refused"), created])) as client:
+        assert client.submit({"kind": "geometry"})["id"] == "job_1"
+
+    for once in (httpx.ReadError("reset"), httpx.Response(503, json={"code": "queue-full"})):
+        with (
+            Assay(transport=_scripted([once, created])) as client,
+            pytest.raises(AssayError, match=r"server-unreachable|queue-full"),
+        ):
+            client.submit({"kind": "geometry"})
+
+
+def test_an_unreachable_server_is_named_with_the_reason(unused_port: int) -> None:
+    url = f"http://127.0.0.1:{unused_port}"
+
+    with Assay(url) as client, pytest.raises(AssayError, match=url) as raised:
+        client.job("job_1")
+
+    assert raised.value.code == "server-unreachable"
+
+
+@pytest.fixture
+def unused_port(server: FakeServer) -> int:
+    """A port nobody listens on any more."""
+    other = FakeServer()
+    other.close()
+    return int(other.url.rsplit(":", 1)[1])
+
+
+@pytest.mark.parametrize("server_name", ["localhost:8000", "ftp://host", "http://", "http://[::"])
+def test_a_server_without_scheme_or_host_is_refused(server_name: str) -> None:
+    with pytest.raises(Mistake, match="no address of a server"):
+        Assay(server_name)
+
+
+def test_server_and_key_come_from_the_environment(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_SERVER", f"{server.url}/")
+    monkeypatch.setenv("ASSAY_API_KEY", "from-environment")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    server.on("GET /v1/checks", Answer(200, {"items": [{"kind": "geometry"}]}))
+
+    with Assay() as client:
+        assert client.checks() == [{"kind": "geometry"}]
+
+    assert server.asked[0].headers["authorization"] == "Bearer from-environment"
+
+
+def test_jobs_are_read_page_by_page(client: Assay, server: FakeServer) -> None:
+    server.on(
+        "GET /v1/jobs",
+        Answer(200, {"items": [{"id": "1"}, {"id": "2"}], "next_cursor": "more"}),
+        Answer(200, {"items": [{"id": "3"}, {"id": "4"}], "next_cursor": "yet"}),
+    )
+
+    found = client.jobs(state="failed", kind="geometry", limit=3)
+
+    first, second = server.asked
+    assert [one["id"] for one in found] == ["1", "2", "3"]
+    assert first.query == {"limit": "3", "state": "failed", "kind": "geometry"}
+    assert second.query == {**first.query, "cursor": "more"}
+
+
+def test_cancelling_deletes_the_job(client: Assay, server: FakeServer) -> None:
+    server.on("DELETE /v1/jobs/job_1", Answer(200, job("cancelled")))
+
+    assert client.cancel(job("running"))["state"] == "cancelled"
+
+
+def test_ids_cannot_leave_their_place_in_the_path(client: Assay, server: FakeServer) -> None:
+    with pytest.raises(AssayError):
+        client.job("../datasets/ds_1")
+    assert server.asked[0].path == "/v1/jobs/..%2Fdatasets%2Fds_1"
+
+
+def test_a_gate_uploads_waits_and_returns_the_run(
+    client: Assay, server: FakeServer, vectors: Path
+) -> None:
+    server.on("POST /v1/gates", Answer(202, {"id": "gate_1", "state": "running", "jobs": {}}))
+    server.on("GET /v1/gates/gate_1", Answer(200, {"id": "gate_1", "state": "done"}))
+    policy = {"version": 1}
+
+    run = client.gate(policy, {"rows": {"path": "rows.npy"}})
+
+    assert run["state"] == "done"
+    (asked,) = server.calls("POST /v1/gates")
+    assert asked.json == {"policy": policy, "inputs": {"rows": {"dataset": "ds_1"}}}
+
+
+def test_the_package_exports_its_two_names_without_loading_http() -> None:
+    program = (
+        "import sys, assay_client; assert 'httpx' not in sys.modules;"
+        "from assay_client import Assay, AssayError; assert 'httpx' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+    assert sorted(assay_client.__all__) == ["Assay", "AssayError"]
+    with pytest.raises(AttributeError, match="no attribute 'Other'"):
+        _ = assay_client.Other
+
+
+def test_a_report_read_by_id_is_the_same(client: Assay, server: FakeServer) -> None:
+    server.on("GET /v1/jobs/job_1/report", Answer(200, report()))
+    assert client.report("job_1") == client.report(job()) == report()
+
+
+def _scripted(answers: list[Any]) -> httpx.MockTransport:
+    """Gives these answers in turn; exceptions are raised."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return httpx.MockTransport(handle)

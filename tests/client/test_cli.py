@@ -1,0 +1,418 @@
+"""The `assay` command against a real socket: what it prints where, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Answer, FakeServer, Ran, job, problem, report
+
+Assay = Callable[..., Ran]
+STORED = json.dumps(report(), separators=(",", ":")).encode()
+
+
+@pytest.fixture
+def ready(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """A server on which job_1 succeeds after two stages."""
+    monkeypatch.setenv("ASSAY_SERVER", server.url)
+    stage = {"done": 0, "total": 4, "eta_s": 1.5}
+    server.on("GET /v1/checks/geometry", Answer(200, {"kind": "geometry"}))
+    server.on("POST /v1/jobs", Answer(202, job("queued")))
+    server.on(
+        "GET /v1/jobs/job_1",
+        Answer(200, job("running", progress={"stage": "pairs", **stage})),
+        Answer(200, job("running", progress={"stage": "spectrum", **stage})),
+        Answer(200, job()),
+    )
+    server.on("GET /v1/jobs/job_1/report", Answer(200, STORED))
+    return server
+
+
+def test_json_is_the_report_and_nothing_else(
+    ready: FakeServer, vectors: Path, assay: Assay
+) -> None:
+    ran = assay("check", "geometry", "--vectors", "rows.npy", "--json")
+
+    assert ran.code == 0
+    assert ran.out.encode() == STORED
+    assert ran.err.splitlines() == [
+        "uploading rows.npy (3.0 MB)",
+        "job job_1",
+        "pairs",
+        "spectrum",
+    ]
+
+
+def test_without_json_the_report_is_a_table(ready: FakeServer, vectors: Path, assay: Assay) -> None:
+    ran = assay("check", "geometry", "--vectors", "rows.npy", "--param", "level=0.9", "--seed", 5)
+
+    assert ran.code == 0
+    assert "anisotropy     0.2500" in ran.out
+    assert "• Two different rows have a mean cosine of 0.25." in ran.out
+    (asked,) = ready.calls("POST /v1/jobs")
+    assert asked.json == {
+        "kind": "geometry",
+        "inputs": {"vectors": {"dataset": "ds_1"}},
+        "params": {"level": 0.9},
+        "seed": 5,
+    }
+
+
+def test_a_request_file_is_enough(ready: FakeServer, vectors: Path, assay: Assay) -> None:
+    body = {"kind": "geometry", "inputs": {"vectors": {"path": "rows.npy"}}, "tags": {"env": "ci"}}
+    Path("request.json").write_text(json.dumps(body), encoding="utf-8")
+
+    assert assay("check", "--request", "request.json", "--json").code == 0
+    (asked,) = ready.calls("POST /v1/jobs")
+    assert asked.json == {**body, "inputs": {"vectors": {"dataset": "ds_1"}}}
+
+
+def test_out_keeps_the_report(ready: FakeServer, assay: Assay) -> None:
+    ran = assay("check", "geometry", "--vectors", "ds_7", "--out", "deep/folder", "--json")
+
+    assert Path("deep/folder/report.json").read_bytes() == STORED == ran.out.encode()
+    assert "report written to deep/folder/report.json" in ran.err.replace(os.sep, "/")
+
+
+def test_an_unknown_check_is_refused_before_the_upload(
+    ready: FakeServer, vectors: Path, assay: Assay
+) -> None:
+    ready.on(
+        "GET /v1/checks/geometri",
+        problem(404, "unknown-check", "There is no check `geometri`. Did you mean `geometry`?"),
+    )
+
+    ran = assay("check", "geometri", "--vectors", "rows.npy")
+
+    assert (ran.code, ran.out, ready.uploads) == (4, "", 0)
+    assert ran.err.splitlines() == [
+        "error: unknown-check: There is no check `geometri`. Did you mean `geometry`?",
+        "next: `assay checks` lists what there is",
+    ]
+
+
+def test_a_wrong_role_shows_what_the_server_says(
+    ready: FakeServer, vectors: Path, assay: Assay
+) -> None:
+    fault = {"pointer": "/inputs/c", "message": "there is no role `c`", "count": None, "rows": None}
+    ready.on("POST /v1/jobs", problem(422, "invalid-request", "One field.", errors=[fault]))
+
+    ran = assay("check", "geometry", "--c", "rows.npy")
+
+    assert ran.code == 4
+    assert ran.err.splitlines()[1:] == [
+        "error: invalid-request: One field.",
+        "  /inputs/c: there is no role `c`",
+        "next: `assay checks KIND` lists roles, params and measures",
+    ]
+
+
+def test_a_failed_job_exits_with_its_problem(ready: FakeServer, assay: Assay) -> None:
+    why = {"code": "timed-out", "title": "Late", "detail": "It ran past 60 s.", "errors": []}
+    ready.on("GET /v1/jobs/job_1", Answer(200, job("failed", problem=why)))
+
+    ran = assay("check", "geometry", "--vectors", "ds_1", "--json")
+
+    assert (ran.code, ran.out) == (4, "")
+    assert "error: timed-out: It ran past 60 s.\n" in ran.err
+
+
+def test_a_cancelled_job_is_no_success(ready: FakeServer, assay: Assay) -> None:
+    ready.on("GET /v1/jobs/job_1", Answer(200, job("cancelled")))
+
+    ran = assay("check", "geometry", "--vectors", "ds_1")
+
+    assert ran.code == 4
+    assert "error: cancelled: job job_1 has ended\n" in ran.err
+
+
+def test_an_unreachable_server_says_what_to_do(assay: Assay) -> None:
+    ran = assay("check", "geometry", "--vectors", "ds_1", "--server", "http://127.0.0.1:9")
+
+    assert (ran.code, ran.out) == (4, "")
+    assert "error: server-unreachable: no answer from http://127.0.0.1:9" in ran.err
+    assert "next: start one with `assay serve`" in ran.err
+    assert "--local" in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["check"],
+        ["check", "geometry", "--seed", "x"],
+        ["check", "geometry", "--vectors", "gone.npy"],
+        ["check", "geometry", "--local", "--server", "http://127.0.0.1"],
+        ["check", "geometry", "--server", "no-address"],
+        ["gate"],
+        ["gate", "gone.yaml"],
+        ["upload", "gone.npy"],
+        ["jobs", "--cancel"],
+        ["jobs", "--limit", "0"],
+        ["reports"],
+    ],
+)
+def test_usage_errors_exit_with_2(words: list[str], assay: Assay) -> None:
+    ran = assay(*words)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err
+
+
+def test_a_crash_is_no_verdict(assay: Assay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*args: Any, **named: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("assay_client.requests.build", crash)
+
+    ran = assay("check", "geometry")
+
+    assert ran.code == 4
+    assert "ZeroDivisionError: a bug" in ran.err
+
+
+@pytest.mark.parametrize("command", ["check", "gate"])
+def test_an_interrupt_says_what_goes_on_and_how_to_stop_it(
+    server: FakeServer, command: str
+) -> None:
+    running = Answer(200, {"id": "gate_1", "state": "running", "jobs": {"one": "job_1"}})
+    server.on("POST /v1/jobs", Answer(202, job("queued")))
+    server.on("GET /v1/jobs/job_1", Answer(200, job("running"), {"Retry-After": "1"}))
+    server.on("POST /v1/gates", running)
+    server.on("GET /v1/gates/gate_1", running)
+    Path("policy.json").write_text("{}", encoding="utf-8")
+    words = {"check": ["geometry", "--vectors", "ds_1"], "gate": ["policy.json"]}[command]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "assay_client.cli", command, *words, "--server", server.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with started:
+        _until(lambda: any(asked.method == "GET" for asked in server.asked))
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=20)
+
+    assert (started.returncode, out) == (4, "")
+    assert "job job_1 goes on" in err or "gate run gate_1 goes on" in err
+    assert "job_1" in err
+    assert "--cancel`" in err
+    assert not server.calls("DELETE /v1/jobs/job_1")
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+RULES = [
+    {
+        "rule": {"measure": "rows.anisotropy", "at_least": None, "at_most": 0.3, "level": "block"},
+        "observed": 0.25,
+        "interval": {"low": 0.2, "high": 0.31},
+        "threshold": 0.3,
+        "verdict": "inconclusive",
+        "reason": "the interval lies on both sides of the threshold",
+        "needed": {"unit": "groups", "count": 240},
+    },
+    {
+        "rule": {"measure": "rows.rankme", "at_least": 8, "at_most": None, "level": "warn"},
+        "observed": None,
+        "interval": None,
+        "threshold": 8,
+        "verdict": "inconclusive",
+        "reason": "the measure is undefined: all rows are equal",
+        "needed": None,
+    },
+]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [("pass", 0), ("fail", 1), ("inconclusive", 3), ("invalid", 4), (None, 4)]
+)
+def test_a_gate_exits_by_its_verdict(
+    server: FakeServer, assay: Assay, vectors: Path, labels: Path, verdict: str | None, code: int
+) -> None:
+    run = {"id": "gate_1", "state": "running", "jobs": {"rows": "job_1"}, "verdict": None}
+    state = "cancelled" if verdict is None else "done"
+    done = {**run, "state": state, "verdict": verdict, "rules": RULES, "digest": "d" * 64}
+    server.on("POST /v1/gates", Answer(202, run))
+    server.on("GET /v1/gates/gate_1", Answer(200, run), Answer(200, done))
+    Path("policy.yaml").write_text("version: 1\nname: rows\n", encoding="utf-8")
+    words = ["gate", "policy.yaml", "--server", server.url, "--input", "rows=rows.npy"]
+
+    ran = assay(*words, "--input", "labels=rows.csv:intent")
+
+    assert ran.code == code
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert " ".join(ran.out.split()).startswith(
+        "verdict rule observed threshold inconclusive rows.anisotropy 0.2500 at_most 0.3"
+    )
+    assert "about 240 groups would decide" in " ".join(ran.out.split())
+    assert f"verdict  {verdict or 'cancelled'}" in ran.out
+    assert ran.err.splitlines()[-2:] == ["gate run gate_1", "running 1 checks"]
+    (asked,) = server.calls("POST /v1/gates")
+    assert asked.json == {
+        "policy": {"version": 1, "name": "rows"},
+        "inputs": {
+            "rows": {"dataset": "ds_1"},
+            "labels": {"dataset": "ds_2", "column": "intent"},
+        },
+    }
+
+
+def test_a_gate_as_json_is_the_run(server: FakeServer, assay: Assay) -> None:
+    done = {"id": "gate_1", "state": "done", "jobs": {}, "verdict": "pass", "rules": RULES}
+    server.on("POST /v1/gates", Answer(200, done))
+    Path("policy.json").write_text("{}", encoding="utf-8")
+
+    ran = assay("gate", "policy.json", "--server", server.url, "--json")
+
+    assert (ran.code, json.loads(ran.out)) == (0, done)
+
+
+def test_upload_prints_the_id_alone(ready: FakeServer, vectors: Path, assay: Assay) -> None:
+    ran = assay("upload", "rows.npy", "--name", "nightly")
+
+    assert (ran.code, ran.out) == (0, "ds_1\n")
+    assert ready.calls("POST /v1/datasets")[0].query == {"name": "nightly"}
+
+
+def test_a_dataset_is_shown_with_its_facts(ready: FakeServer, assay: Assay) -> None:
+    found = {
+        "id": "ds_1",
+        "name": "nightly",
+        "n": 1200,
+        "d": None,
+        "dtype": None,
+        "bytes": 0,
+        "columns": {"intent": {"type": "string", "distinct": 150, "missing": 3}},
+        "spec": {"model": None},
+        "facts": {"zero_rows": {"count": 1, "rows": [7]}},
+    }
+    ready.on("GET /v1/datasets/ds_1", Answer(200, found))
+
+    ran = assay("datasets", "ds_1")
+
+    assert "column intent  150 string labels, 3 missing" in ran.out
+    assert 'zero rows      {"count": 1, "rows": [7]}' in ran.out
+    assert json.loads(assay("datasets", "ds_1", "--json").out) == found
+
+
+def test_jobs_are_listed_shown_and_cancelled(ready: FakeServer, assay: Assay) -> None:
+    why = {"code": "zero-rows", "title": "Zero", "detail": "2 rows are zero.", "errors": []}
+    failed = job(
+        "failed",
+        problem=why,
+        started_at="2026-01-01T00:00:00Z",
+        finished_at="2026-01-01T00:01:05Z",
+    )
+    ready.on("GET /v1/jobs", Answer(200, {"items": [failed], "next_cursor": None}))
+    ready.on("GET /v1/jobs/job_1", Answer(200, failed))
+    ready.on("DELETE /v1/jobs/job_1", Answer(200, job("cancelled")))
+
+    listed = assay("jobs", "--state", "failed", "--kind", "geometry", "--limit", 5)
+    assert "job_1  geometry  failed  2026-01-01 00:00  1 min 05 s" in listed.out
+    assert ready.calls("GET /v1/jobs")[0].query == {
+        "limit": "5",
+        "state": "failed",
+        "kind": "geometry",
+    }
+    shown = assay("jobs", "job_1")
+    assert (shown.code, "zero-rows: 2 rows are zero." in shown.out) == (0, True)
+    assert json.loads(assay("jobs", "job_1", "--cancel", "--json").out)["state"] == "cancelled"
+    ready.on("GET /v1/jobs", Answer(200, {"items": [], "next_cursor": None}))
+    assert assay("jobs").out == "no jobs\n"
+
+
+def test_reports_prints_one_report(ready: FakeServer, assay: Assay) -> None:
+    assert assay("reports", "job_1", "--json").out.encode() == STORED
+    assert "anisotropy     0.2500" in assay("reports", "job_1").out
+    ready.on(
+        "GET /v1/jobs/job_1/report",
+        problem(409, "report-not-ready", "Running.", headers={"Retry-After": "2"}),
+    )
+    ran = assay("reports", "job_1")
+    assert (ran.code, ran.err.splitlines()[-1]) == (4, "next: `assay jobs ID` shows how far it is")
+
+
+def test_a_reader_that_leaves_early_changes_no_exit_code(server: FakeServer) -> None:
+    done = {"id": "gate_1", "state": "done", "jobs": {}, "verdict": "inconclusive", "rules": RULES}
+    server.on("POST /v1/gates", Answer(200, done))
+    Path("policy.json").write_text("{}", encoding="utf-8")
+    for option in ([], ["--json"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        words = ["gate", "policy.json", "--server", server.url, *option]
+        ran = subprocess.run(
+            [sys.executable, "-m", "assay_client.cli", *words],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        os.close(writing)
+        assert (ran.returncode, ran.stderr) == (3, "gate run gate_1\n")
+
+
+def test_the_catalogue_is_listed_and_shown(ready: FakeServer, assay: Assay) -> None:
+    roles = [
+        {
+            "name": name,
+            "kind": kind,
+            "required": kind == "vectors",
+            "description": "Rows to\ndescribe.",
+            "paired_with": [],
+        }
+        for name, kind in (("vectors", "vectors"), ("groups", "column"))
+    ]
+    level = {"type": "number", "default": 0.95, "description": "Coverage."}
+    bad = {"enum": ["error", "drop"], "default": "error"}
+    fit = {"anyOf": [{"const": "procrustes"}, {"type": "null"}], "default": None}
+    check = {
+        "kind": "geometry",
+        "title": "How the vectors spread",
+        "version": 2,
+        "description": "First line\nof it.\n\nSecond paragraph.",
+        "roles": roles,
+        "params_schema": {"properties": {"level": level, "on_bad_rows": bad, "align": fit}},
+        "measures": [
+            {
+                "path": "anisotropy",
+                "description": "Mean cosine.",
+                "low": -1,
+                "high": 1,
+                "better": "lower",
+            }
+        ],
+        "scope": ["Not which labels can be recovered."],
+        "sources": ["doi:10.1/x"],
+    }
+    ready.on("GET /v1/checks", Answer(200, {"items": [check]}))
+    ready.on("GET /v1/checks/geometry", Answer(200, check))
+
+    listed, shown = assay("checks").out, assay("checks", "geometry").out
+
+    assert "geometry  How the vectors spread  vectors [groups]" in listed
+    for line in (
+        "First line of it.",
+        "  vectors  vectors, required",
+        "  level  number, default 0.95",
+        '  on_bad_rows  "error" | "drop", default "error"',
+        '  align  "procrustes" | null, default null',
+        "  anisotropy  -1..1, lower is better",
+        "• Not which labels can be recovered.",
+    ):
+        assert line in shown.splitlines()
+    assert json.loads(assay("checks", "geometry", "--json").out) == check
