@@ -62,9 +62,8 @@ class Results(Model):
     @model_serializer(mode="wrap")
     def _leave_out_empty_reasons(self, handler: SerializerFunctionWrapHandler) -> Any:
         data = handler(self)
-        if not self.undefined:
-            data.pop("undefined", None)
-        return data
+        reasons = data.pop("undefined", None)
+        return {**data, "undefined": reasons} if reasons else data
 
     def readings(self) -> list[str]:
         """One sentence for each thing worth reading, with what gives the number its meaning."""
