@@ -85,13 +85,13 @@ def check(
     if local:
         with _display() as display:
             data = run_local(body, base, display.stage)
-        _keep(data, out)
-        print_report(data, as_json, local_kind)
-        return
-    with _assay(server) as assay:
-        data = _run_remote(assay, body, base)
-        _keep(data, out)
-        print_report(data, as_json, assay.check)
+    else:
+        data = _run_remote(body, base, server)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.json").write_bytes(data)
+        log(f"report written to {out / 'report.json'}")
+    print_report(data, as_json)
 
 
 @app.command()
@@ -224,7 +224,8 @@ def reports(
 ) -> None:
     """Print the report of a job."""
     with _assay(server) as assay:
-        print_report(assay.report_bytes(job), as_json, assay.check)
+        data = assay.report_bytes(job)
+    print_report(data, as_json)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -257,15 +258,8 @@ def main() -> NoReturn:
     sys.exit(run())
 
 
-def _keep(data: bytes, folder: Path | None) -> None:
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.json").write_bytes(data)
-        log(f"report written to {folder / 'report.json'}")
-
-
-def _run_remote(assay: Assay, body: Json, base: Path) -> bytes:
-    with _display() as display:
+def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
+    with _assay(server) as assay, _display() as display:
         if requests.files(body["inputs"], base):
             assay.check(body["kind"])
         inputs = assay.upload_files(body["inputs"], base, display.upload)

@@ -11,7 +11,6 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from assay_client.declared import declared
 from assay_client.layout import results
 from assay_client.progress import duration
 from assay_client.requests import Json
@@ -20,13 +19,8 @@ from assay_client.values import is_estimate, plain, printable
 STAGES_SHOWN = 3
 
 
-def show_report(report: Json, console: Console, schema: Json | None = None) -> None:
-    """
-    Print what was asked, what came out, what it says and what it does not say.
-
-    With the JSON Schema of the results they stand in the order it declares.
-    """
-    report = {**report, "results": declared(report["results"], schema or {})}
+def show_report(report: Json, console: Console) -> None:
+    """Print what was asked, what came out, what it says and what it does not say."""
     for part in _report(report, console):
         console.print(part, highlight=False, markup=False, emoji=False)
 

@@ -30,36 +30,48 @@ COMPARISONS = ("at_least", "at_most", "within", "not_worse_by", "unchanged_withi
 
 def show_gate(run: Json, console: Console) -> None:
     """Print every rule against what was observed, then the verdict."""
-    table = _table("verdict", "rule", "observed", "threshold")
+    head = _judged(Text("verdict"), Text("observed"), "interval", "threshold")
+    console.print(head, style="dim")
     for result in run.get("rules", []):
         rule = result["rule"] if isinstance(result["rule"], dict) else {"measure": result["rule"]}
-        verdict, warns = str(result["verdict"]), rule.get("level") == "warn"
-        told = Text(printable(str(rule["measure"])))
-        told.append(f"\n{printable(result['reason'])}{_needed(result.get('needed'))}", style="dim")
-        table.add_row(
-            Text(f"{verdict}\n(warns only)" if warns else verdict, style=_style(verdict)),
-            told,
-            _observed(result),
-            Text(_threshold(rule, result["threshold"])),
+        verdict, interval = str(result["verdict"]), result.get("interval")
+        bounds = interval and f"[{number(interval['low'])}, {number(interval['high'])}]"
+        warns = "  (warns only)" if rule.get("level") == "warn" else ""
+        console.print(Text.assemble((printable(str(rule["measure"])), "bold"), (warns, "dim")))
+        console.print(
+            _judged(
+                Text(verdict, style=_style(verdict)),
+                _observed(result.get("observed")),
+                bounds or "",
+                _threshold(rule, result["threshold"]),
+            )
         )
-    console.print(table)
-    verdict = run.get("verdict") or run["state"]
+        reason = f"{result['reason']}{_needed(result.get('needed'))}"
+        _lines(hang(console, "  ", reason, "dim"), console)
+    verdict = str(run.get("verdict") or run["state"])
     console.print()
-    console.print(Text.assemble("verdict  ", (str(verdict), f"bold {_style(verdict)}")))
+    console.print(Text.assemble("verdict  ", (verdict, f"bold {_style(verdict)}")))
     if run.get("digest"):
         console.print(Text(f"digest   {run['digest']}", style="dim"))
+
+
+def _judged(verdict: Text, observed: Text, interval: str, threshold: str) -> Text:
+    verdict.pad_right(12 - verdict.cell_len)
+    observed.pad_left(max(0, 9 - observed.cell_len))
+    return Text.assemble("  ", verdict, "  ", observed, f"  {interval:<20}  {threshold}")
 
 
 def show_jobs(jobs: Sequence[Json], console: Console) -> None:
     """Print jobs, one to a line."""
     table = _table("job", "check", "state", "created", "took")
+    table.columns[0].no_wrap = True
     for job in jobs:
         table.add_row(
             Text(job["id"]),
             Text(job["kind"]),
             Text(_state(job), style=_style(job["state"])),
-            Text(_minute(job.get("created_at"))),
-            Text(_took(job)),
+            Text(_minute(job["created_at"])),
+            Text("cached" if job.get("cached") else _took(job)),
         )
     console.print(table if jobs else Text("no jobs", style="dim"))
 
@@ -67,7 +79,10 @@ def show_jobs(jobs: Sequence[Json], console: Console) -> None:
 def show_job(job: Json, console: Console) -> None:
     """Print one job, and its problem if it has one."""
     pairs: dict[str, Any] = {"check": job["kind"], "state": _state(job)}
-    pairs |= {key: job.get(key) for key in ("created_at", "started_at", "finished_at", "attempts")}
+    pairs |= {
+        key: job.get(key)
+        for key in ("created_at", "started_at", "finished_at", "attempts", "cached")
+    }
     pairs |= {f"input {role}": value for role, value in job.get("inputs", {}).items()}
     pairs |= {key: job.get(key) for key in ("params", "seed", "tags", "result")}
     _pairs(job["id"], pairs, console)
@@ -87,10 +102,18 @@ def show_dataset(dataset: Json, console: Console) -> None:
         f"{plain(column['missing'])} missing"
         for name, column in dataset.get("columns", {}).items()
     }
-    pairs |= {key.replace("_", " "): value for key, value in facts.items()}
+    pairs |= {key.replace("_", " "): _fact(value) for key, value in facts.items()}
     pairs |= {key: value for key, value in dataset.get("spec", {}).items() if value is not None}
     pairs |= {key: dataset.get(key) for key in ("sha256", "vectors_sha256", "created_at")}
     _pairs(dataset["id"], pairs, console)
+
+
+def _fact(value: Any) -> str:
+    """A number, or a count with the first rows it counts."""
+    if not isinstance(value, dict):
+        return plain(value)
+    rows = f" (rows {', '.join(map(str, value['rows']))})" if value["rows"] else ""
+    return plain(value["count"]) + rows
 
 
 def show_checks(checks: Iterable[Json], console: Console) -> None:
@@ -168,13 +191,8 @@ def _type(schema: Json) -> str:
     return str(schema.get("type") or "value")
 
 
-def _observed(result: Json) -> Text:
-    if result.get("observed") is None:
-        return Text("undefined", style="yellow")
-    text, interval = Text(number(result["observed"])), result.get("interval")
-    if interval:
-        text.append(f"\n[{number(interval['low'])}, {number(interval['high'])}]", style="dim")
-    return text
+def _observed(value: Any) -> Text:
+    return Text("undefined", style="yellow") if value is None else Text(number(value))
 
 
 def _threshold(rule: Json, threshold: Any) -> str:
@@ -198,7 +216,7 @@ def _state(job: Json) -> str:
     progress = job.get("progress")
     if job["state"] == "running" and progress:
         return f"running {progress['stage']} {progress['done']}/{progress['total']}"
-    return f"{job['state']} (cached)" if job.get("cached") else str(job["state"])
+    return str(job["state"])
 
 
 def _took(job: Json) -> str:
@@ -209,13 +227,13 @@ def _took(job: Json) -> str:
     return duration(took.total_seconds())
 
 
-def _minute(time: str | None) -> str:
-    return "" if time is None else time[:16].replace("T", " ")
+def _minute(time: str) -> str:
+    return time[5:16].replace("T", " ")
 
 
 def _pairs(title: str, pairs: Mapping[str, Any], console: Console) -> None:
     console.print(Text(title, style="bold"))
-    table = Table.grid(padding=(0, 2))
+    table = Table.grid(padding=(0, 1))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in pairs.items():
@@ -230,9 +248,7 @@ def _pairs(title: str, pairs: Mapping[str, Any], console: Console) -> None:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
-        table.add_column(
-            column, overflow="fold", justify="right" if column == "observed" else "left"
-        )
+        table.add_column(column, overflow="fold")
     return table
 
 

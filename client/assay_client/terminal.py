@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from assay_client.problems import AssayError, next_step
-from assay_client.requests import Json
 from assay_client.values import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def print_report(data: bytes, as_json: bool, check: Callable[[str], Json]) -> None:
-    """
-    A report: its bytes as they are, or as people read it.
-
-    `check` finds a kind in the catalogue; where it cannot, results stand as they are stored.
-    """
+def print_report(data: bytes, as_json: bool) -> None:
+    """A report: its bytes as they are, or as people read it."""
     if as_json:
         write(data)
         return
     from assay_client.render import show_report
 
-    report = json.loads(data)
-    schema = None
-    with contextlib.suppress(AssayError):
-        schema = check(report["kind"]).get("results_schema")
-    show_report(report, console(), schema)
+    show_report(json.loads(data), console())
 
 
 def print_json(value: Any) -> None:
