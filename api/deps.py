@@ -18,7 +18,7 @@ from service.formats.json_body import decode_json
 from service.operations import Services
 
 LONGEST_WAIT_S = 60
-WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*(\d{1,6})\s*(?:,|;|$)", re.IGNORECASE)
+WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:,|;|$)", re.IGNORECASE)
 T = TypeVar("T")
 
 
@@ -70,7 +70,7 @@ async def json_body(request: Request, limit: int) -> Any:
 
 def wanted_wait(request: Request) -> int | None:
     """Seconds of `Prefer: wait=N` (RFC 7240), at most 60."""
-    match = WAIT.search(request.headers.get("prefer", ""))
+    match = WAIT.search(", ".join(request.headers.getlist("prefer")))
     return min(int(match[1]), LONGEST_WAIT_S) if match else None
 
 
@@ -99,7 +99,10 @@ def conditional(
     data = content if isinstance(content, bytes) else content.model_dump_json().encode()
     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
     sent = {"ETag": tag, "Cache-Control": "no-cache", **(headers or {})}
-    known = {part.strip() for part in request.headers.get("if-none-match", "").split(",")}
+    known = {
+        part.strip().removeprefix("W/")
+        for part in request.headers.get("if-none-match", "").split(",")
+    }
     if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
         return Response(status_code=304, headers=sent)
     return Response(data, status, sent, media_type)

@@ -14,6 +14,7 @@ from service.errors import AssayError, Fault, Unavailable
 from service.job import Failure
 from service.operations import JobFailed
 from service.references import Model
+from service.request import SHOWN_FAULTS
 from service.wiring import OUTAGES
 
 MEDIA_TYPE = "application/problem+json"
@@ -125,7 +126,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         raise error
     faults = [
         Fault(pointer="/" + "/".join(str(part) for part in item["loc"]), message=item["msg"])
-        for item in error.errors()
+        for item in error.errors()[:SHOWN_FAULTS]
     ]
     places = ", ".join(sorted({fault.pointer for fault in faults}))
     failure = Failure(

@@ -21,7 +21,7 @@ from typing import (
 )
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 from threadpoolctl import threadpool_limits
 
 from service.dataset import Dataset, Labels
@@ -48,7 +48,9 @@ class Undefined(Model):
 class Results(Model):
     """Typed results. A value that is undefined is null and says why under `undefined`."""
 
-    undefined: dict[str, Undefined] = Field(default_factory=dict)
+    undefined: dict[str, Undefined] = Field(
+        default_factory=dict, exclude_if=lambda reasons: not reasons
+    )
     """Reasons for the nulls of this object; absent when nothing is null."""
 
     @classmethod
@@ -59,12 +61,6 @@ class Results(Model):
             {**values, **dict.fromkeys(reasons), "undefined": reasons} if reasons else values
         )
 
-    @model_serializer(mode="wrap")
-    def _leave_out_empty_reasons(self, handler: SerializerFunctionWrapHandler) -> Any:
-        data = handler(self)
-        reasons = data.pop("undefined", None)
-        return {**data, "undefined": reasons} if reasons else data
-
     def readings(self) -> list[str]:
         """One sentence for each thing worth reading, with what gives the number its meaning."""
         return []
@@ -72,6 +68,16 @@ class Results(Model):
 
 class Estimate(Results):
     """An estimate with its uncertainty."""
+
+    def __neg__(self) -> Estimate:
+        """The estimate of the difference taken the other way round."""
+        if self.estimate is None:
+            return self
+        turned = None
+        if self.interval is not None:
+            ends = {"low": -self.interval.high, "high": -self.interval.low}
+            turned = self.interval.model_copy(update=ends)
+        return self.model_copy(update={"estimate": -self.estimate, "interval": turned})
 
     estimate: float | None
     """The value on the rows given."""
@@ -149,6 +155,11 @@ def vectors(*, rows: str, least: int = 1, default: Any = ...) -> Any:
     return Field(default=default, json_schema_extra={"rows": rows, "least": least})
 
 
+def models(*, rows: str, least: int = 1, most: int = 8) -> Any:
+    """Declare a role that takes one to `most` models over the same rows, by name."""
+    return Field(json_schema_extra={"rows": rows, "least": least, "most": most})
+
+
 def labels(*, of: str, default: Any = None) -> Any:
     """Declare a column, by default read from the dataset in role `of` and paired with its rows."""
     return Field(default=default, json_schema_extra={"of": of})
@@ -196,7 +207,7 @@ class Measure(Model):
 
 
 class Inputs(BaseModel):
-    """Base of a check's inputs: fields are `Dataset` (vectors) or `Labels` (a column)."""
+    """Base of a check's inputs: `Dataset` (vectors), `dict[str, Dataset]` (models) or `Labels`."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True
@@ -215,6 +226,8 @@ class Slot:
     """Name of the row set it belongs to."""
     of: str | None = None
     least: int = 1
+    most: int | None = None
+    """How many models it takes; None for a role of one."""
 
 
 class Warned(Model):
@@ -289,6 +302,7 @@ class Check:
                 rows=declared["rows"] if of is None else found[of].rows,
                 of=of,
                 least=declared.get("least", 1),
+                most=declared.get("most"),
             )
         return tuple(found.values())
 
@@ -305,7 +319,7 @@ class Check:
 def _measures(model: type[BaseModel], prefix: str) -> Iterator[Measure]:
     for name, info in model.model_fields.items():
         declared = info.json_schema_extra
-        kind = next((a for a in _alternatives(info.annotation) if isinstance(a, type)), type(None))
+        kind, names = _by_name(info.annotation)
         if isinstance(declared, dict) and isinstance(declared.get("measure"), dict):
             yield Measure.model_validate(
                 {
@@ -315,8 +329,17 @@ def _measures(model: type[BaseModel], prefix: str) -> Iterator[Measure]:
                     "shape": "estimated" if kind is Estimate else "scalar",
                 }
             )
-        elif issubclass(kind, Results):
-            yield from _measures(kind, f"{prefix}{name}.")
+        elif isinstance(kind, type) and issubclass(kind, Results):
+            yield from _measures(kind, f"{prefix}{name}{names}.")
+
+
+def _by_name(annotation: Any) -> tuple[Any, str]:
+    """The type of a field, and the names that stand between it and what maps of models hold."""
+    keys = 0
+    kind = _alternatives(annotation)[0]
+    while get_origin(kind) is dict:
+        kind, keys = get_args(kind)[1], keys + 1
+    return kind, ("", ".{model}", ".{later}.{earlier}")[keys]
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -16,9 +15,9 @@ from scipy import special
 from service.check import Estimate, Params
 from service.errors import Fault, InvalidRequest
 from service.numerics.resampling import Interval, t_quantile
-from service.references import Model
+from service.references import Model, ModelName
 from service.report import ReportBase, canonical
-from service.request import LARGEST_INTEGER, check_of, invalid
+from service.request import LARGEST_INTEGER, check_of, did_you_mean, invalid
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$")]
 POWER = 0.8
@@ -36,11 +35,19 @@ class Verdict(StrEnum):
 SEVERITY = [Verdict.passed, Verdict.inconclusive, Verdict.failed, Verdict.invalid]
 
 
+class PolicyModel(Model):
+    """One of several models: the name its results go by, and the input it is bound to."""
+
+    name: ModelName
+    vectors: Name
+
+
 class PolicyCheck(Model):
     """A check to run, with its roles bound to names of the policy's inputs."""
 
     kind: str
-    inputs: dict[str, Name]
+    inputs: dict[str, Name | list[PolicyModel]]
+    """A name, or, for a role of several models, a list of `{name, vectors}`."""
     params: dict[str, Any] = Field(default_factory=dict)
     seed: int = Field(default=0, ge=0, le=LARGEST_INTEGER)
 
@@ -106,56 +113,82 @@ def read_policy(body: Any) -> Policy:
     try:
         policy = Policy.model_validate(body)
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, {"policy": body}, ("policy",)) from None
     faults: list[Fault] = []
     for name, wanted in policy.checks.items():
-        check = check_of(wanted.kind)
-        try:
-            check.params.model_validate(wanted.params)
-        except ValidationError as error:
-            faults += [
-                Fault(pointer=f"/checks/{name}/params{fault.pointer}", message=fault.message)
-                for fault in invalid(error).faults
-            ]
-        slots = {slot.name: slot for slot in check.slots}
-        for role, bound in wanted.inputs.items():
-            at = f"/checks/{name}/inputs/{role}"
-            if role not in slots:
-                faults.append(Fault(pointer=at, message=_unknown("role", role, list(slots))))
-            elif bound not in policy.inputs:
-                faults.append(Fault(pointer=at, message=_unknown("input", bound, policy.inputs)))
-            elif policy.inputs[bound] != slots[role].kind:
-                faults.append(
-                    Fault(
-                        pointer=at,
-                        message=f"`{bound}` is declared as {policy.inputs[bound]}; this role takes "
-                        f"{slots[role].kind}",
-                    )
-                )
-        faults += [
-            Fault(pointer=f"/checks/{name}/inputs", message=f"role `{slot.name}` is required")
-            for slot in slots.values()
-            if slot.required and slot.name not in wanted.inputs
-        ]
+        faults += _check_faults(policy, f"/policy/checks/{name}", wanted)
     for i, rule in enumerate(policy.rules):
-        name, _, path = rule.measure.partition(".")
-        if name not in policy.checks:
-            message = _unknown("check", name, policy.checks)
-        else:
-            known = [measure.path for measure in check_of(policy.checks[name].kind).measures]
-            if path in known:
-                continue
-            message = _unknown("measure", path, known)
-        faults.append(Fault(pointer=f"/rules/{i}/measure", message=message))
+        if message := _rule_fault(policy, rule):
+            faults.append(Fault(pointer=f"/policy/rules/{i}/measure", message=message))
     if faults:
         raise InvalidRequest(f"The policy has {len(faults)} faults.", faults)
     return policy
 
 
-def _unknown(what: str, name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known) or 'none'}"
-    return f"there is no {what} `{name}`; {hint}"
+def _check_faults(policy: Policy, at: str, wanted: PolicyCheck) -> Iterator[Fault]:
+    check = check_of(wanted.kind)
+    try:
+        check.params.model_validate(wanted.params)
+    except ValidationError as error:
+        for fault in invalid(error, wanted.params).faults:
+            yield Fault(pointer=f"{at}/params{fault.pointer}", message=fault.message)
+    slots = {slot.name: slot for slot in check.slots}
+    for role, bound in wanted.inputs.items():
+        here = f"{at}/inputs/{role}"
+        if role not in slots:
+            yield Fault(pointer=here, message=_unknown("role", role, list(slots)))
+            continue
+        several = slots[role].most is not None
+        if several != isinstance(bound, list):
+            message = "takes a list of {name, vectors}" if several else "takes one name"
+            yield Fault(pointer=here, message=message)
+            continue
+        for name in [bound] if isinstance(bound, str) else [one.vectors for one in bound]:
+            if name not in policy.inputs:
+                yield Fault(pointer=here, message=_unknown("input", name, policy.inputs))
+            elif policy.inputs[name] != slots[role].kind:
+                message = (
+                    f"`{name}` is declared as {policy.inputs[name]}; this role takes "
+                    f"{slots[role].kind}"
+                )
+                yield Fault(pointer=here, message=message)
+    for slot in slots.values():
+        if slot.required and slot.name not in wanted.inputs:
+            yield Fault(pointer=f"{at}/inputs", message=f"role `{slot.name}` is required")
+
+
+def _rule_fault(policy: Policy, rule: Rule) -> str | None:
+    name, _, path = rule.measure.partition(".")
+    if name not in policy.checks:
+        return _unknown("check", name, policy.checks)
+    wanted = policy.checks[name]
+    models = [
+        one.name for bound in wanted.inputs.values() if isinstance(bound, list) for one in bound
+    ]
+    known = [
+        filled
+        for measure in check_of(wanted.kind).measures
+        for filled in _with_names(measure.path, models)
+    ]
+    return None if path in known else _unknown("measure", path, known)
+
+
+def _with_names(path: str, models: list[str]) -> list[str]:
+    """The paths a measure has when models have these names; a difference may be named either way."""
+    if "{model}" in path:
+        return [path.replace("{model}", name) for name in models]
+    if "{later}" in path:
+        return [
+            path.replace("{later}", one).replace("{earlier}", other)
+            for one in models
+            for other in models
+            if one != other
+        ]
+    return [path]
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    return f"there is no {what} `{name}`; {did_you_mean(name, known)}"
 
 
 def judge(
@@ -264,9 +297,16 @@ def _needed(estimate: float, threshold: float, interval: Interval) -> Needed | N
 
 def _find(report: ReportBase, path: str) -> tuple[Any, str]:
     """The value at a path of the results, or the reason why it is null."""
-    node: Any = report.results
-    for key in path.split("."):
-        value = getattr(node, key)
+    keys = path.split(".")
+    if keys[0] == "differences" and keys[2] not in report.results.differences.get(keys[1], {}):  # type: ignore[attr-defined]
+        value, why = _walk(report.results, ["differences", keys[2], keys[1], *keys[3:]])
+        return (None if value is None else -value), why
+    return _walk(report.results, keys)
+
+
+def _walk(node: Any, keys: list[str]) -> tuple[Any, str]:
+    for key in keys:
+        value = node[key] if isinstance(node, dict) else getattr(node, key)
         if value is None:
             reason = node.undefined.get(key)
             return None, reason.message if reason else "no reason given"

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from service.errors import AssayError, Fault, InvalidRequest
-from service.gate import Policy, judge, read_policy, verdict_digest
+from service.gate import Policy, PolicyModel, judge, read_policy, verdict_digest
 from service.job import GateRun, Job, new_id, now
 from service.operations import Services, cancel, report_of, submit
 from service.references import ColumnRef, DatasetRef
@@ -29,7 +29,7 @@ def run_gate(
     for name, wanted in policy.checks.items():
         body = {
             "kind": wanted.kind,
-            "inputs": {role: inputs[bound].model_dump() for role, bound in wanted.inputs.items()},
+            "inputs": {role: _value(inputs, bound) for role, bound in wanted.inputs.items()},
             "params": wanted.params,
             "seed": wanted.seed,
             "tags": tags,
@@ -57,11 +57,20 @@ def run_gate(
     return read_gate(services, project, run.id)
 
 
+def _value(
+    inputs: dict[str, DatasetRef | ColumnRef], bound: str | list[PolicyModel]
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """The value of a role from the data its names are bound to."""
+    if isinstance(bound, str):
+        return inputs[bound].model_dump()
+    return [{**inputs[one.vectors].model_dump(), "name": one.name} for one in bound]
+
+
 def _bind(policy: Policy, body: Any) -> dict[str, DatasetRef | ColumnRef]:
     try:
         inputs = _BOUND.validate_python(body)
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, {"inputs": body}, ("inputs",)) from None
     faults = [
         Fault(pointer=f"/inputs/{name}", message="the policy has no such input")
         for name in inputs.keys() - policy.inputs.keys()

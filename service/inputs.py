@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from service.errors import (
     first,
 )
 from service.numerics.rows import blocks, row_facts
+from service.request import did_you_mean
 
 Ids = tuple[str, ...] | None
 
@@ -38,17 +39,21 @@ class Given:
     slot: Slot
     record: DatasetRecord
     column: str | None = None
+    place: int | None = None
+    """Where it stands among several models."""
 
     @property
     def pointer(self) -> str:
-        return f"/inputs/{self.slot.name}"
+        here = f"/inputs/{self.slot.name}"
+        return here if self.place is None else f"{here}/{self.place}"
 
     @property
     def sha256(self) -> str:
-        """Identity of the input in a request digest."""
+        """Identity of the input in a request digest: a column with the ids it may be aligned by."""
         if self.column is None:
             return self.record.sha256
-        return self.record.columns[self.column].sha256
+        values, ids = self.record.columns[self.column].sha256, self.record.ids_sha256
+        return values if ids is None else f"{values}/{ids}"
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def refuse(check: Check, given: Mapping[str, Given], params: Params, store: Stor
     for group in _row_sets(given.values()):
         _refuse_unpaired(group, params, store)
     roles = [one for one in given.values() if one.slot.kind == "vectors"]
-    _refuse_dimensions(roles)
+    _refuse_dimensions([one for one in roles if one.slot.most is None])
     for one in roles:
         _refuse_sizes(check, one)
         if params.on_bad_rows == "error":
@@ -91,20 +96,15 @@ def _refuse_wrong_kind(one: Given) -> None:
             [Fault(pointer=one.pointer, message="use it as a column, or upload vectors")],
         )
     if one.column is not None and one.column not in one.record.columns:
-        close = difflib.get_close_matches(one.column, one.record.columns, n=1)
-        known = ", ".join(one.record.columns) or "none"
-        hint = f"did you mean `{close[0]}`?" if close else f"columns there: {known}"
         raise InvalidRequest(
             f"Dataset {name} has no column `{one.column}`.",
-            [Fault(pointer=one.pointer, message=hint)],
+            [Fault(pointer=one.pointer, message=did_you_mean(one.column, one.record.columns))],
         )
 
 
 def _refuse_unpaired(group: list[Given], params: Params, store: Store) -> None:
     lead = group[0]
     for other in group[1:]:
-        if other.record.id == lead.record.id:
-            continue
         if other.record.n != lead.record.n:
             raise ShapeMismatch(
                 f"`{lead.slot.name}` has {lead.record.n} rows and `{other.slot.name}` has "
@@ -114,10 +114,11 @@ def _refuse_unpaired(group: list[Given], params: Params, store: Store) -> None:
                     Fault(pointer=other.pointer, message=f"{other.record.n} rows"),
                 ],
             )
-        hashes = (lead.record.ids_sha256, other.record.ids_sha256)
-        if None not in hashes and hashes[0] != hashes[1]:
-            ours, theirs = store.ids(lead.record) or (), store.ids(other.record) or ()
-            _refuse_ids(lead, other, ours, theirs, params)
+    with_ids = [one for one in group if one.record.ids_sha256 is not None]
+    for other in with_ids[1:]:
+        if other.record.ids_sha256 != with_ids[0].record.ids_sha256:
+            ours = store.ids(with_ids[0].record) or ()
+            _refuse_ids(with_ids[0], other, ours, store.ids(other.record) or (), params)
 
 
 def _refuse_ids(
@@ -213,6 +214,8 @@ class Loaded:
     slot: Slot
     data: Role
     ids: Ids
+    model: str | None = None
+    """Its name among several models."""
 
 
 def prepare(
@@ -229,13 +232,14 @@ def prepare(
     for name, one in ready.items():
         sets.setdefault(one.slot.rows, []).append(name)
     for names in sets.values():
+        with_ids = [name for name in names if ready[name].ids is not None]
         if params.align_by_ids:
-            for name in names[1:]:
-                ready[name] = _aligned(ready[names[0]], ready[name])
+            for name in with_ids[1:]:
+                ready[name] = _aligned(ready[with_ids[0]], ready[name])
         if params.on_bad_rows == "drop":
             keep = np.logical_and.reduce([_good(ready[name].data) for name in names])
             if gone := int(np.count_nonzero(~keep)):
-                warnings.append(_dropped(names, ready[names[0]], keep, gone))
+                warnings.append(_dropped(names, ready[(with_ids or names)[0]], keep, gone))
                 least = max(ready[name].slot.least for name in names)
                 if int(keep.sum()) < least:
                     raise TooFewRows(
@@ -244,7 +248,13 @@ def prepare(
                     )
                 for name in names:
                     ready[name] = replace(ready[name], data=ready[name].data.keep(keep))
-    return check.inputs(**{name: one.data for name, one in ready.items()}), warnings
+    values: dict[str, Any] = {}
+    for one in ready.values():
+        if one.model is None:
+            values[one.slot.name] = one.data
+        else:
+            values.setdefault(one.slot.name, {})[one.model] = one.data
+    return check.inputs(**values), warnings
 
 
 def _dropped(names: list[str], lead: Loaded, keep: NDArray[np.bool_], gone: int) -> Warned:

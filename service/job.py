@@ -11,7 +11,9 @@ from pydantic import Field
 
 from service.errors import AssayError, Fault
 from service.gate import Policy, RuleResult, Verdict
-from service.references import ColumnRef, DatasetRef, Model
+from service.references import ColumnRef, DatasetRef, Model, NamedDataset
+
+StoredInputs = dict[str, DatasetRef | ColumnRef | list[NamedDataset]]
 
 
 class State(StrEnum):
@@ -70,7 +72,7 @@ class Job(Model):
     kind: str
     kind_version: int
     state: State
-    inputs: dict[str, DatasetRef | ColumnRef]
+    inputs: StoredInputs
     """Stored data by role."""
     params: dict[str, Any]
     seed: int
@@ -104,6 +106,7 @@ class GateRun(Model):
     project: str
     policy: Policy
     inputs: dict[str, DatasetRef | ColumnRef]
+    """Stored data by the policy's names."""
     tags: dict[str, str]
     jobs: dict[str, str]
     """Job id by check of the policy."""

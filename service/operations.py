@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import structlog
 
-from service.check import Check, Context
+from service.check import Check, Context, Slot
 from service.dataset import Dataset, Labels
 from service.dataset_record import (
     ColumnFacts,
@@ -30,14 +30,22 @@ from service.errors import (
 from service.formats import Limits, Options, Parsed, Reader, reader_for
 from service.formats.json_body import inline_rows
 from service.inputs import Given, Loaded, Store, prepare, refuse
-from service.job import Failure, Job, Progress, State, new_id, now
+from service.job import Failure, Job, Progress, State, StoredInputs, new_id, now
 from service.ports import Datasets, Draft, Gates, Jobs, Queue, Reports
-from service.references import ColumnRef, DatasetRef, InlineColumn, InlineVectors, Spec
+from service.references import (
+    ColumnRef,
+    DatasetRef,
+    InlineColumn,
+    InlineVectors,
+    NamedDataset,
+    Spec,
+)
 from service.report import (
     REPORT_VERSION,
     REPORTS,
     ReportBase,
     ReportedColumn,
+    ReportedModel,
     ReportedVectors,
     Timing,
     environment,
@@ -144,9 +152,7 @@ def submit(services: Services, project: str, request: RequestBase) -> Job:
     """
     check = check_of(request.kind)
     resolved = _store_inline(services, project, check, request)
-    given = {
-        name: _given(services, project, check, name, value) for name, value in resolved.items()
-    }
+    given = _given(services, project, check, resolved)
     store = Store(
         ids=lambda record: services.datasets.ids(project, record.id),
         column=lambda record, name: services.datasets.column(project, record.id, name),
@@ -192,44 +198,78 @@ def submit(services: Services, project: str, request: RequestBase) -> Job:
 
 def _store_inline(
     services: Services, project: str, check: Check, request: RequestBase
-) -> dict[str, DatasetRef | ColumnRef]:
+) -> StoredInputs:
     """Inputs as references to stored data only."""
-    result: dict[str, DatasetRef | ColumnRef] = {}
+    result: StoredInputs = {}
     for slot in check.slots:
         value = getattr(request.inputs, slot.name)
-        if isinstance(value, InlineVectors):
-            draft = services.datasets.draft(project)
-            try:
-                parsed = inline_rows(value, draft, services.limits)
-                record, _ = _commit(services, draft, parsed, None, None)
-            except AssayError:
-                services.datasets.discard(draft)
-                raise
-            result[slot.name] = DatasetRef(dataset=record.id)
+        if isinstance(value, list):
+            names = [one.name or f"model_{i}" for i, one in enumerate(value, start=1)]
+            if len(set(names)) != len(names):
+                raise InvalidRequest(f"The names in `{slot.name}` are not unique: {names}.")
+            result[slot.name] = [
+                NamedDataset(dataset=_dataset_id(services, project, one), name=name)
+                for name, one in zip(names, value, strict=True)
+            ]
+        elif isinstance(value, (DatasetRef, InlineVectors)):
+            result[slot.name] = DatasetRef(dataset=_dataset_id(services, project, value))
         elif isinstance(value, InlineColumn):
-            column = Labels.of(value.values)
-            if not len(column):
-                raise InvalidRequest(f"`{slot.name}` has no values.")
-            draft = services.datasets.draft(project)
-            parsed = Parsed(len(column), None, None, 0, None, None, columns={"values": column})
-            record, _ = _commit(services, draft, parsed, None, None)
-            result[slot.name] = ColumnRef(dataset=record.id, column="values")
-        elif isinstance(value, ColumnRef) and value.dataset is None:
-            source = result.get(slot.of or "")
-            if not isinstance(source, DatasetRef):
-                raise InvalidRequest(f"`{slot.name}` needs a `dataset` to read its column from.")
-            result[slot.name] = ColumnRef(dataset=source.dataset, column=value.column)
-        elif value is not None:
-            result[slot.name] = value
+            result[slot.name] = _store_column(services, project, slot.name, value)
+        elif isinstance(value, ColumnRef):
+            result[slot.name] = ColumnRef(
+                dataset=value.dataset or _default_dataset(slot, result), column=value.column
+            )
     return result
 
 
+def _dataset_id(services: Services, project: str, value: DatasetRef | InlineVectors) -> str:
+    if isinstance(value, DatasetRef):
+        return value.dataset
+    draft = services.datasets.draft(project)
+    try:
+        parsed = inline_rows(value, draft, services.limits)
+        record, _ = _commit(services, draft, parsed, None, None)
+    except AssayError:
+        services.datasets.discard(draft)
+        raise
+    return record.id
+
+
+def _store_column(services: Services, project: str, name: str, value: InlineColumn) -> ColumnRef:
+    column = Labels.of(value.values)
+    if not len(column):
+        raise InvalidRequest(f"`{name}` has no values.")
+    draft = services.datasets.draft(project)
+    parsed = Parsed(len(column), None, None, 0, None, None, columns={"values": column})
+    record, _ = _commit(services, draft, parsed, None, None)
+    return ColumnRef(dataset=record.id, column="values")
+
+
+def _default_dataset(slot: Slot, result: StoredInputs) -> str:
+    """The dataset of the role a column belongs to; of several models, the first."""
+    source = result.get(slot.of or "")
+    if isinstance(source, list):
+        source = source[0]
+    if source is None or source.dataset is None:
+        raise InvalidRequest(f"`{slot.name}` needs a `dataset` to read its column from.")
+    return source.dataset
+
+
 def _given(
-    services: Services, project: str, check: Check, name: str, value: DatasetRef | ColumnRef
-) -> Given:
-    slot = next(slot for slot in check.slots if slot.name == name)
-    record = services.datasets.record(project, value.dataset or "")
-    return Given(slot, record, value.column if isinstance(value, ColumnRef) else None)
+    services: Services, project: str, check: Check, inputs: StoredInputs
+) -> dict[str, Given]:
+    given: dict[str, Given] = {}
+    for slot in check.slots:
+        value = inputs.get(slot.name)
+        if isinstance(value, list):
+            for place, one in enumerate(value):
+                record = services.datasets.record(project, one.dataset)
+                given[f"{slot.name}/{place}/{one.name}"] = Given(slot, record, place=place)
+        elif value is not None:
+            record = services.datasets.record(project, value.dataset or "")
+            column = value.column if isinstance(value, ColumnRef) else None
+            given[slot.name] = Given(slot, record, column)
+    return given
 
 
 def perform(services: Services, job_id: str) -> None:
@@ -319,34 +359,45 @@ def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:
     loaded: dict[str, Loaded] = {}
     for slot in check.slots:
         value = job.inputs.get(slot.name)
-        if value is None:
-            continue
-        dataset = value.dataset or ""
         if isinstance(value, ColumnRef):
+            dataset = value.dataset or ""
             column = services.datasets.column(job.project, dataset, value.column)
             loaded[slot.name] = Loaded(slot, column, services.datasets.ids(job.project, dataset))
-        else:
-            data = services.datasets.load(job.project, dataset)
-            loaded[slot.name] = Loaded(slot, data, data.ids)
+        elif value is not None:
+            for one in value if isinstance(value, list) else [value]:
+                data = services.datasets.load(job.project, one.dataset)
+                model = one.name if isinstance(one, NamedDataset) else None
+                loaded[f"{slot.name}/{model}"] = Loaded(slot, data, data.ids, model)
     return loaded
 
 
-def _reported(services: Services, job: Job) -> Mapping[str, ReportedVectors | ReportedColumn]:
-    result: dict[str, ReportedVectors | ReportedColumn] = {}
+def _reported(
+    services: Services, job: Job
+) -> dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]]:
+    def about(dataset: str) -> dict[str, Any]:
+        record = services.datasets.record(job.project, dataset)
+        return {
+            **record.model_dump(include=set(ReportedVectors.model_fields)),
+            "dataset": record.id,
+        }
+
+    result: dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]] = {}
     for name, value in job.inputs.items():
-        record = services.datasets.record(job.project, value.dataset or "")
         if isinstance(value, ColumnRef):
+            record = services.datasets.record(job.project, value.dataset or "")
             result[name] = ReportedColumn(
                 dataset=record.id,
                 column=value.column,
                 sha256=record.columns[value.column].sha256,
                 n=record.n,
             )
+        elif isinstance(value, list):
+            result[name] = [
+                ReportedModel.model_validate({**about(one.dataset), "name": one.name})
+                for one in value
+            ]
         else:
-            result[name] = ReportedVectors.model_validate(
-                record.model_dump(include=set(ReportedVectors.model_fields))
-                | {"dataset": record.id}
-            )
+            result[name] = ReportedVectors.model_validate(about(value.dataset))
     return result
 
 

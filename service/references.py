@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
 Label = bool | int | float | str
 """One cell of a column; JSON types are kept apart, so 1, true and "1" are three labels."""
@@ -57,11 +57,28 @@ class DatasetRef(Model):
 class InlineVectors(Model):
     """Vectors inside the request; they become a dataset before the job is queued."""
 
-    vectors: list[list[float]] | Encoded
+    vectors: list[list[Annotated[float, Strict()]]] | Encoded
     """Rows of numbers, or a base64 buffer."""
     ids: list[str] | None = None
     """One unique id per row."""
     spec: Spec = Spec()
+
+
+ModelName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$")]
+
+
+class NamedDataset(DatasetRef):
+    """One of several models: its vectors and the name its results go by."""
+
+    name: ModelName | None = None
+    """Default `model_1`, `model_2`, ... in request order."""
+
+
+class NamedVectors(InlineVectors):
+    """The same with vectors inside the request."""
+
+    name: ModelName | None = None
+    """Default `model_1`, `model_2`, ... in request order."""
 
 
 class ColumnRef(Model):
@@ -96,4 +113,8 @@ VectorsValue = Annotated[
 ColumnValue = Annotated[
     Annotated[ColumnRef, Tag("column")] | Annotated[InlineColumn, Tag("inline")],
     Discriminator(_kind_of_column),
+]
+NamedValue = Annotated[
+    Annotated[NamedDataset, Tag("dataset")] | Annotated[NamedVectors, Tag("inline")],
+    Discriminator(_kind_of_vectors),
 ]

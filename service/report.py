@@ -33,6 +33,13 @@ class ReportedVectors(Model):
     spec: Spec
 
 
+class ReportedModel(ReportedVectors):
+    """Vectors of one of several models."""
+
+    name: str
+    """The name its results go by."""
+
+
 class ReportedColumn(Model):
     """A column a report is about."""
 
@@ -72,7 +79,7 @@ class ReportBase(Model):
     digest: str
     """Hash that adds the results: equal for any thread count on one image and CPU type."""
     created_at: datetime
-    inputs: dict[str, ReportedVectors | ReportedColumn]
+    inputs: dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]]
     """Data by role."""
     params: Params
     """Every parameter, defaults filled in."""

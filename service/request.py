@@ -13,9 +13,10 @@ from pydantic import Discriminator, Field, TypeAdapter, ValidationError, create_
 from service.check import Check, Params
 from service.checks import CATALOGUE
 from service.errors import AssayError, Fault, InvalidRequest, UnknownCheck
-from service.references import ColumnValue, Model, VectorsValue
+from service.references import ColumnValue, Model, NamedValue, VectorsValue
 
 LARGEST_INTEGER = 2**53 - 1
+SHOWN_FAULTS = 10
 TagText = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -54,6 +55,8 @@ def request_model(check: Check) -> type[RequestBase]:
     fields: dict[str, Any] = {}
     for slot in check.slots:
         value: Any = VectorsValue if slot.kind == "vectors" else ColumnValue
+        if slot.most is not None:
+            value = Annotated[list[NamedValue], Field(min_length=1, max_length=slot.most)]
         if slot.required:
             fields[slot.name] = (value, Field(description=slot.description))
         else:
@@ -80,9 +83,7 @@ def check_of(kind: str) -> Check:
     """The check of that kind, or an error that says what it may have been."""
     if kind in BY_KIND:
         return BY_KIND[kind]
-    close = difflib.get_close_matches(kind, BY_KIND, n=1)
-    hint = f" Did you mean `{close[0]}`?" if close else f" There are {', '.join(BY_KIND)}."
-    raise UnknownCheck(f"There is no check `{kind}`.{hint}")
+    raise UnknownCheck(f"There is no check `{kind}`; {did_you_mean(kind, BY_KIND)}")
 
 
 def parse_request(body: Any) -> RequestBase:
@@ -90,22 +91,60 @@ def parse_request(body: Any) -> RequestBase:
     if not isinstance(body, Mapping):
         raise InvalidRequest("A job request is a JSON object with `kind` and `inputs`.")
     if isinstance(kind := body.get("kind"), str):
-        check_of(kind)
+        _refuse_unknown_roles(check_of(kind), body.get("inputs"))
     try:
         return _ADAPTER.validate_python(dict(body))
     except ValidationError as error:
-        raise invalid(error, skip=1) from None
+        raise invalid(error, body) from None
 
 
-def invalid(error: ValidationError, skip: int = 0) -> AssayError:
-    """The same faults with JSON pointers; `skip` drops the tag a union puts in front."""
-    faults = []
-    for item in error.errors(include_url=False, include_input=False):
-        location = [str(part) for part in item["loc"]]
-        path = location[skip:] if len(location) > skip else location
-        faults.append(Fault(pointer="/" + "/".join(path), message=item["msg"]))
-    places = ", ".join(sorted({fault.pointer for fault in faults}))
-    return InvalidRequest(f"{len(faults)} fields are not valid: {places}.", faults[:50])
+def _refuse_unknown_roles(check: Check, inputs: Any) -> None:
+    if not isinstance(inputs, Mapping):
+        return
+    known = [slot.name for slot in check.slots]
+    faults = [
+        Fault(pointer=pointer(inputs, (role,), "/inputs"), message=did_you_mean(role, known))
+        for role in inputs
+        if role not in known
+    ]
+    if faults:
+        raise InvalidRequest(f"`{check.kind}` has no such role.", faults[:SHOWN_FAULTS])
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What an unknown name may have been, or what there is."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(names) or 'none'}"
+
+
+def invalid(error: ValidationError, body: Any, under: tuple[str, ...] = ()) -> AssayError:
+    """The same faults, each with the JSON pointer of its place in the body; `under` precedes it."""
+    found = error.errors(include_url=False, include_input=False)
+    faults: dict[str, Fault] = {}
+    for item in found:
+        place = pointer(body, (*under, *item["loc"]))
+        faults.setdefault(place, Fault(pointer=place, message=item["msg"]))
+    shown = list(faults.values())[:SHOWN_FAULTS]
+    more = "" if len(faults) <= SHOWN_FAULTS else f" and {len(faults) - SHOWN_FAULTS} more"
+    places = ", ".join(fault.pointer for fault in shown)
+    return InvalidRequest(f"{len(faults)} places are not valid: {places}{more}.", shown)
+
+
+def pointer(body: Any, location: Iterable[int | str], prefix: str = "") -> str:
+    """JSON pointer (RFC 6901) along keys that are there; tags of a union's branches are not."""
+    parts: list[str] = []
+    steps = list(location)
+    for i, step in enumerate(steps):
+        last = i == len(steps) - 1
+        if isinstance(body, Mapping) and (step in body or last):
+            body = body.get(step)
+        elif isinstance(body, list) and isinstance(step, int) and step < len(body):
+            body = body[step]
+        else:
+            continue
+        parts.append(str(step).replace("~", "~0").replace("/", "~1"))
+    return prefix + "".join(f"/{part}" for part in parts)
 
 
 def request_digest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from service import logs
 from service.checks import CATALOGUE
 from service.dataset import Dataset
 from service.errors import InvalidRequest
@@ -68,6 +70,7 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
 
     Raises AssayError with code, detail and the rows concerned.
     """
+    logs.configure(logging.WARNING)
     datasets = _MappedDatasets()
     services = Services(
         datasets=datasets,

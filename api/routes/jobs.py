@@ -21,9 +21,9 @@ from api.deps import (
 from api.problems import RETRY_AFTER_S, Problem, answers, problem
 from service import operations
 from service.errors import InvalidRequest
-from service.job import Job, Progress, State
+from service.job import Job, Progress, State, StoredInputs
 from service.operations import Services
-from service.references import ColumnRef, DatasetRef, Model
+from service.references import Model
 from service.report import AnyReport
 from service.request import parse_request
 
@@ -50,7 +50,7 @@ class JobView(Model):
     state: State
     """`queued`, `running`, then `succeeded` (there is a report, whatever it says), `failed` or
     `cancelled`."""
-    inputs: dict[str, DatasetRef | ColumnRef]
+    inputs: StoredInputs
     """Stored data by role."""
     params: dict[str, Any]
     """Every parameter, defaults filled in."""

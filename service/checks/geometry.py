@@ -31,6 +31,7 @@ from service.numerics.rows import (
     duplicate_rows,
     norms,
     ordered_map,
+    safe_scale,
 )
 from service.numerics.spectrum import (
     participation_ratio,
@@ -170,6 +171,15 @@ def _deleted(sums: Deviations) -> dict[str, Floats]:
         }
 
 
+def _unscaled(variance: float, scale: float) -> float | Undefined:
+    """The variance of rows that were multiplied by `scale`, where float64 can hold it."""
+    with np.errstate(over="ignore", under="ignore"):
+        value = float(np.float64(variance) / scale / scale)
+    if np.isfinite(value) and (value > 0) == (variance > 0):
+        return value
+    return Undefined(code="out_of_range", message="The variance is beyond the range of float64.")
+
+
 def _norms(rows: Stored, threads: int) -> Norms:
     parts = ordered_map(lambda which: norms(rows.take(which)), blocks(rows.n, rows.d), threads)
     lengths = np.concatenate(list(parts))
@@ -177,7 +187,7 @@ def _norms(rows: Stored, threads: int) -> Norms:
         min=float(lengths.min()),
         median=float(np.median(lengths)),
         max=float(lengths.max()),
-        cv=float(lengths.std() / lengths.mean()),
+        cv=float((lengths / lengths.max()).std() / (lengths / lengths.max()).mean()),
         unit_share=float(np.mean(np.abs(lengths - 1) <= UNIT_TOLERANCE)),
     )
 
@@ -213,13 +223,14 @@ def geometry(context: Context, inputs: GeometryInputs, params: GeometryParams) -
     """
     rows = inputs.vectors.vectors
     n, d = rows.shape
-    stored, directions = Stored(rows), Directions(rows)
+    directions = Directions(rows)
     units = Units.rows(n) if inputs.groups is None else Units.groups(inputs.groups.dense)
 
     with context.stage("dispersion"):
+        lengths = _norms(Stored(rows), context.threads)
+        stored = Stored(rows, safe_scale(lengths.max))
         unit_sums = deviations(directions, units, context.threads)
         raw_sums = deviations(stored, units, context.threads)
-        lengths = _norms(stored, context.threads)
     with context.stage("duplicates"):
         repeated, sets = duplicate_rows(rows, context.threads)
     with context.stage("pairs") as step:
@@ -230,7 +241,7 @@ def geometry(context: Context, inputs: GeometryInputs, params: GeometryParams) -
             else None
         )
     with context.stage("spectrum") as step:
-        found = spectra(rows, context.threads, step)
+        found = spectra(stored, context.threads, step)
 
     deleted, deleted_raw = _deleted(unit_sums), _deleted(raw_sums)
 
@@ -268,7 +279,8 @@ def geometry(context: Context, inputs: GeometryInputs, params: GeometryParams) -
         anisotropy=estimated(anisotropy, deleted["anisotropy"]),
         anisotropy_sd=one if pairs is None else pairs.sd,
         total_variance=estimated(
-            one if n == 1 else float(raw_sums.squares.sum()) / (n - 1), deleted_raw["variance"]
+            one if n == 1 else _unscaled(float(raw_sums.squares.sum()) / (n - 1), stored.scale),
+            deleted_raw["variance"] / stored.scale / stored.scale,
         ),
         norms=lengths,
         rogue_dimensions=RogueDimensions.build(

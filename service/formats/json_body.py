@@ -13,7 +13,6 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from service.dataset import Labels
 from service.errors import (
-    AssayError,
     Fault,
     InvalidRequest,
     MalformedPayload,
@@ -22,6 +21,7 @@ from service.errors import (
 )
 from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
 from service.references import Encoded, InlineVectors, Label, Model, Spec
+from service.request import invalid
 
 SHOWN = 10
 _NUMBERS: TypeAdapter[list[list[float]]] = TypeAdapter(
@@ -65,13 +65,15 @@ class JsonReader:
         try:
             body = DatasetBody.model_validate({**content, "vectors": rows if encoded else None})
         except ValidationError as error:
-            raise _invalid(error) from None
+            raise invalid(error, content) from None
         columns = {name: Labels.of(values) for name, values in body.columns.items()}
         ids = None if body.ids is None else tuple(body.ids)
         if rows is None:
             if not columns:
                 raise InvalidRequest("A dataset needs `vectors` or at least one column.")
             n = len(next(iter(columns.values())))
+            if n == 0:
+                raise InvalidRequest("The columns have no values.")
             parsed = Parsed(n, None, None, 0, None, None)
         else:
             parsed = write_rows(body.vectors or rows, self._sink, self._limits)
@@ -108,7 +110,7 @@ def _listed(vectors: Any) -> NDArray[np.float64]:
     try:
         lists = _NUMBERS.validate_python(vectors)
     except ValidationError as error:
-        raise _invalid(error, "/vectors") from None
+        raise invalid(error, {"vectors": vectors}, ("vectors",)) from None
     if not lists:
         raise ShapeMismatch("`vectors` has no rows.")
     d = len(lists[0])
@@ -157,26 +159,16 @@ def _from_openai(content: dict[str, Any]) -> dict[str, Any]:
     ):
         raise InvalidRequest("`data` must be a list of objects with an `embedding`.")
     order = [item.get("index", i) for i, item in enumerate(items)]
-    if sorted(order, key=str) != sorted(range(len(items)), key=str):
+    if not all(type(i) is int for i in order) or sorted(order) != list(range(len(items))):
         raise InvalidRequest(f"`index` must number the {len(items)} embeddings from 0, once each.")
     rows: list[Any] = [None] * len(items)
-    for place, item in zip(order, items, strict=True):
+    for at, (place, item) in enumerate(zip(order, items, strict=True)):
         value = item["embedding"]
         if isinstance(value, str):
-            data = _base64(value, f"/data/{place}/embedding")
+            data = _base64(value, f"/data/{at}/embedding")
             if len(data) % 4:
-                raise MalformedPayload(f"`data[{place}]` is not a buffer of float32.")
+                raise MalformedPayload(f"`data[{at}]` is not a buffer of float32.")
             value = np.frombuffer(data, "<f4").astype(np.float64).tolist()
         rows[place] = value
     model = content.get("model")
     return {"vectors": rows, "spec": {"model": model} if isinstance(model, str) else {}}
-
-
-def _invalid(error: ValidationError, prefix: str = "") -> AssayError:
-    faults = [
-        Fault(
-            pointer=prefix + "/" + "/".join(str(part) for part in item["loc"]), message=item["msg"]
-        )
-        for item in error.errors(include_url=False, include_input=False)[:SHOWN]
-    ]
-    return InvalidRequest(f"{error.error_count()} values are not valid.", faults)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+import tokenize
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,16 @@ from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
 MAGIC = b"\x93NUMPY"
 LONGEST_HEADER = 10_000
 PIECE_BYTES = 4 << 20
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+    tokenize.TokenError,
+)
+"""What numpy's header parser raises on hostile text of at most `LONGEST_HEADER` bytes."""
 
 
 class NpyReader:
@@ -110,9 +121,9 @@ def _header(buffer: bytearray) -> tuple[int, tuple[int, ...], bool, np.dtype[Any
     )
     try:
         shape, fortran, dtype = read(file)
-    except (ValueError, TypeError, SyntaxError, OverflowError) as error:
+    except UNREADABLE as error:
         raise MalformedPayload("The .npy header cannot be read.") from error
-    if any(size < 0 for size in shape):
+    if any(type(size) is not int or size < 0 for size in shape):
         raise MalformedPayload(f"The .npy header claims a shape of {shape}.")
     return length, shape, fortran, dtype
 

@@ -79,12 +79,20 @@ def norms(x: Floats) -> Floats:
     (m,) float64
     """
     largest = np.abs(x).max(axis=1, initial=0.0)
-    plain = np.sqrt(np.einsum("ij,ij->i", x, x))
+    with np.errstate(over="ignore"):
+        plain = np.sqrt(np.einsum("ij,ij->i", x, x))
     extreme = (largest > 0) & ((largest < SAFE_SQUARE[0]) | (largest > SAFE_SQUARE[1]))
     if extreme.any():
         scaled = x[extreme] / largest[extreme, None]
         plain[extreme] = largest[extreme] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
     return np.asarray(plain)
+
+
+def safe_scale(longest: float) -> float:
+    """A power of two that brings rows of this length to about 1, where squares need it; else 1."""
+    if SAFE_SQUARE[0] < longest < SAFE_SQUARE[1] or longest == 0:
+        return 1.0
+    return float(2.0 ** -np.floor(np.log2(longest)))
 
 
 def unit(x: Rows) -> Floats:
@@ -141,14 +149,17 @@ class Source(Protocol):
 @dataclass(frozen=True)
 class Stored:
     """
-    Rows as they are.
+    Rows as they are, or times a power of two.
 
     Parameters
     ----------
     rows : (n, d) finite
+    scale : float
+        Brings rows of extreme length to where their squares can be represented.
     """
 
     rows: Rows
+    scale: float = 1.0
 
     @property
     def n(self) -> int:
@@ -160,11 +171,12 @@ class Stored:
 
     def take(self, which: Selection) -> Floats:
         """The chosen rows, (m, d) float64, a new array."""
-        return self.rows[which].astype(np.float64)
+        y = self.rows[which].astype(np.float64)
+        return y if self.scale == 1 else y * self.scale
 
 
 @dataclass(frozen=True)
-class Directions(Stored):
+class Directions:
     """
     Unit rows, optionally centred and renormalised.
 
@@ -175,7 +187,16 @@ class Directions(Stored):
         Subtracted from the unit rows before they are normalised again.
     """
 
+    rows: Rows
     mean: Floats | None = None
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.shape[0])
+
+    @property
+    def d(self) -> int:
+        return int(self.rows.shape[1])
 
     def take(self, which: Selection) -> Floats:
         """The chosen rows, (m, d) float64, a new array."""
@@ -271,11 +292,13 @@ def row_facts(x: Rows, start: int = 0) -> RowFacts:
     """
     Hygiene of a block of rows; `start` is the number of its first row.
 
-    Norms are of finite rows; without any they are (inf, 0).
+    A row whose length overflows float64 counts as non-finite. Norms are of finite rows; without any
+    they are (inf, 0).
     """
     with np.errstate(invalid="ignore", over="ignore"):
         y = x.astype(np.float64)
-    finite = np.isfinite(y).all(axis=1)
+        finite: NDArray[np.bool_] = np.isfinite(y).all(axis=1)
+        finite[finite] = np.isfinite(norms(y[finite]))
     lengths = norms(y[finite])
     return RowFacts(
         n=len(x),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.numerics.rows import Floats, Rows, Stored, blocks, mean_row, ordered_map
+from service.numerics.rows import Floats, Stored, blocks, mean_row, ordered_map
 
 RANKME_EPSILON = 1e-7
 NO_SPREAD = 1e-12
@@ -39,7 +39,7 @@ class Spectra:
     spread: bool
 
 
-def spectra(rows: Rows, threads: int, step: Callable[[int, int], None]) -> Spectra:
+def spectra(rows: Stored, threads: int, step: Callable[[int, int], None]) -> Spectra:
     """
     Singular values of `rows` and of `rows` minus their mean from one blocked QR.
 
@@ -49,7 +49,7 @@ def spectra(rows: Rows, threads: int, step: Callable[[int, int], None]) -> Spect
 
     Parameters
     ----------
-    rows : (n, d) finite
+    rows : Stored (n, d) finite
     threads : int
     step : callable
         Told (blocks done, blocks in all) of the QR.
@@ -63,14 +63,14 @@ def spectra(rows: Rows, threads: int, step: Callable[[int, int], None]) -> Spect
     Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR and LU
     factorizations", SIAM J. Sci. Comput. 34(1), 2012, doi:10.1137/080731992.
     """
-    n, d = rows.shape
+    n, d = rows.n, rows.d
     grid = blocks(n, d, at_least=max(d, min(4 * d, QR_ELEMENTS // d)))
     block_bytes = 8 * d * (grid[0].stop - grid[0].start)
     threads = max(1, min(threads, BLOCK_BYTES_IN_FLIGHT // block_bytes))
-    mean = mean_row(Stored(rows), threads)
+    mean = mean_row(rows, threads)
 
     def triangle(which: slice) -> tuple[Floats, Floats]:
-        x = rows[which].astype(np.float64)
+        x = rows.take(which)
         x -= mean
         return _triangle(x), np.einsum("ij,ij->j", x, x)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from service.dataset_record import DatasetRecord
 from service.errors import InvalidRequest, UnknownDataset, UnknownGate, UnknownJob
 from service.job import GateRun, Job, Progress, State, new_id
 from service.ports import Draft, Page, Record
+
+CURSOR = re.compile(r"([0-9]{1,16})-(job_[0-9a-f]{24})")
 
 
 @dataclass
@@ -147,12 +150,13 @@ class MemoryJobs(_Records[Job]):
         kind: str | None,
         tag: tuple[str, str] | None,
     ) -> Page:
+        after = None if cursor is None else parse_cursor(cursor)
         newest = sorted(self._stored.values(), key=position, reverse=True)
         found = [
             job
             for job in newest
             if job.project == project
-            and (cursor is None or position(job) < parse_cursor(cursor))
+            and (after is None or position(job) < after)
             and matches(job, state, kind, tag)
         ]
         items = found[:limit]
@@ -226,10 +230,10 @@ def format_cursor(job: Job) -> str:
 
 def parse_cursor(cursor: str) -> tuple[int, str]:
     """The place a cursor names."""
-    at, _, job_id = cursor.partition("-")
-    if not at.isdigit() or not job_id:
+    match = CURSOR.fullmatch(cursor)
+    if match is None:
         raise InvalidRequest("`cursor` is not one that a listing returned.")
-    return int(at), job_id
+    return int(match[1]), match[2]
 
 
 def matches(job: Job, state: State | None, kind: str | None, tag: tuple[str, str] | None) -> bool:
