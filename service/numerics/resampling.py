@@ -46,7 +46,12 @@ def jackknife_se(deleted: Floats) -> float:
     doi:10.1214/aos/1176345462.
     """
     units = len(deleted)
-    return float(np.sqrt((units - 1) / units * np.square(deleted - deleted.mean()).sum()))
+    apart = deleted - deleted.mean()
+    largest = float(np.abs(apart).max())
+    if largest == 0:
+        return 0.0
+    squares = np.square(apart / largest).sum()  # no overflow, whatever the unit of the statistic
+    return largest * float(np.sqrt((units - 1) / units * squares))
 
 
 def jackknife_t(estimate: float, deleted: Floats, level: float, unit: str) -> Interval:

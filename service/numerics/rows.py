@@ -297,7 +297,7 @@ def row_facts(x: Rows, start: int = 0) -> RowFacts:
     """
     with np.errstate(invalid="ignore", over="ignore"):
         y = x.astype(np.float64)
-        finite: NDArray[np.bool_] = np.isfinite(y).all(axis=1)
+        finite = np.asarray(np.isfinite(y).all(axis=1))
         finite[finite] = np.isfinite(norms(y[finite]))
     lengths = norms(y[finite])
     return RowFacts(

@@ -15,6 +15,7 @@ from redis import Redis
 from rq import Queue, Retry, Worker
 from rq.command import send_stop_job_command
 from rq.exceptions import DuplicateJobError, InvalidJobOperation, NoSuchJobError
+from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job as QueuedJob
 from rq.job import JobStatus
 from rq.registry import StartedJobRegistry
@@ -29,11 +30,28 @@ ALIVE_S = 60
 HELD = {JobStatus.QUEUED, JobStatus.STARTED, JobStatus.SCHEDULED, JobStatus.DEFERRED}
 
 
+class PoppedJobs(IntermediateQueue):
+    """Jobs a worker has taken and not started, given up after the lease (RQ waits a minute)."""
+
+    def should_be_cleaned_up(self, job_id: str) -> bool:
+        seen: datetime | None = self.get_first_seen(job_id)
+        return seen is not None and datetime.now(UTC) - seen > timedelta(seconds=LEASE_S)
+
+    def remove(self, job_id: str) -> None:
+        super().remove(job_id)
+        # RQ keeps this time for a day: the next worker to take the job would look late at once
+        self.connection.delete(self.get_first_seen_key(job_id))
+
+
 class LeasedQueue(Queue):
-    """A queue whose recovery never waits for a dead worker's lock."""
+    """A queue whose recovery waits for leases only, never for a dead worker's lock."""
 
     def acquire_maintenance_lock(self) -> bool:
         return bool(self.connection.set(self.registry_cleaning_key, 1, nx=True, ex=LEASE_S))
+
+    @property
+    def intermediate_queue(self) -> PoppedJobs:
+        return PoppedJobs(self.key, connection=self.connection)
 
 
 def open_queue(redis: Redis) -> LeasedQueue:
