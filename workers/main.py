@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ class IsolatedWorker(Worker):
 
     def get_heartbeat_ttl(self, job: QueuedJob, working_time: float = 0.0) -> int:
         return LEASE_S
+
+    def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
+        # RQ takes 0 for "no process"; to the system it is this worker's own group, and an order to
+        # stop that comes twice, or just as the job ends, finds no process
+        if self.horse_pid:
+            super().kill_horse(sig)
 
     def main_work_horse(self, job: QueuedJob, queue: Any) -> None:
         die_with_parent()
