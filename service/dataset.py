@@ -65,8 +65,9 @@ class Labels:
 
     @property
     def dense(self) -> NDArray[np.int64]:
-        """Codes 0..G-1 of the labels in use, (n,); needs every label present."""
-        return np.unique(self.codes, return_inverse=True)[1].astype(np.int64)
+        """Codes 0..G-1 by first appearance among these rows, (n,); needs every label present."""
+        _, at, codes = np.unique(self.codes, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(at))[codes].astype(np.int64)
 
     def keep(self, rows: NDArray[np.bool_]) -> Labels:
         """The labels of the chosen rows."""

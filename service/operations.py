@@ -367,7 +367,8 @@ def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:
             for one in value if isinstance(value, list) else [value]:
                 data = services.datasets.load(job.project, one.dataset)
                 model = one.name if isinstance(one, NamedDataset) else None
-                loaded[f"{slot.name}/{model}"] = Loaded(slot, data, data.ids, model)
+                name = slot.name if model is None else f"{slot.name}/{model}"
+                loaded[name] = Loaded(slot, data, data.ids, model)
     return loaded
 
 

@@ -96,25 +96,25 @@ class InlineColumn(Model):
 
 def _kind_of_vectors(value: Any) -> str:
     if isinstance(value, InlineVectors) or (isinstance(value, dict) and "vectors" in value):
-        return "inline"
-    return "dataset"
+        return "<inline>"
+    return "<dataset>"
 
 
 def _kind_of_column(value: Any) -> str:
     if isinstance(value, InlineColumn) or (isinstance(value, dict) and "values" in value):
-        return "inline"
-    return "column"
+        return "<inline>"
+    return "<column>"
 
 
 VectorsValue = Annotated[
-    Annotated[DatasetRef, Tag("dataset")] | Annotated[InlineVectors, Tag("inline")],
+    Annotated[DatasetRef, Tag("<dataset>")] | Annotated[InlineVectors, Tag("<inline>")],
     Discriminator(_kind_of_vectors),
 ]
 ColumnValue = Annotated[
-    Annotated[ColumnRef, Tag("column")] | Annotated[InlineColumn, Tag("inline")],
+    Annotated[ColumnRef, Tag("<column>")] | Annotated[InlineColumn, Tag("<inline>")],
     Discriminator(_kind_of_column),
 ]
 NamedValue = Annotated[
-    Annotated[NamedDataset, Tag("dataset")] | Annotated[NamedVectors, Tag("inline")],
+    Annotated[NamedDataset, Tag("<dataset>")] | Annotated[NamedVectors, Tag("<inline>")],
     Discriminator(_kind_of_vectors),
 ]

@@ -123,7 +123,7 @@ def invalid(error: ValidationError, body: Any, under: tuple[str, ...] = ()) -> A
     found = error.errors(include_url=False, include_input=False)
     faults: dict[str, Fault] = {}
     for item in found:
-        place = pointer(body, (*under, *item["loc"]))
+        place = pointer(body, (*under, *item["loc"]), absent=item["type"] == "missing")
         faults.setdefault(place, Fault(pointer=place, message=item["msg"]))
     shown = list(faults.values())[:SHOWN_FAULTS]
     more = "" if len(faults) <= SHOWN_FAULTS else f" and {len(faults) - SHOWN_FAULTS} more"
@@ -131,13 +131,19 @@ def invalid(error: ValidationError, body: Any, under: tuple[str, ...] = ()) -> A
     return InvalidRequest(f"{len(faults)} places are not valid: {places}{more}.", shown)
 
 
-def pointer(body: Any, location: Iterable[int | str], prefix: str = "") -> str:
-    """JSON pointer (RFC 6901) along keys that are there; tags of a union's branches are not."""
+def pointer(
+    body: Any, location: Iterable[int | str], prefix: str = "", *, absent: bool = False
+) -> str:
+    """
+    JSON pointer (RFC 6901) along keys that are there, which the tags of a union's branches are not.
+
+    `absent` says that the last key is missing from the body.
+    """
     parts: list[str] = []
     steps = list(location)
     for i, step in enumerate(steps):
-        last = i == len(steps) - 1
-        if isinstance(body, Mapping) and (step in body or last):
+        missing = absent and i == len(steps) - 1
+        if isinstance(body, Mapping) and (step in body or missing):
             body = body.get(step)
         elif isinstance(body, list) and isinstance(step, int) and step < len(body):
             body = body[step]
