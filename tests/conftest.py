@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,18 @@ from scipy import stats
 
 from service.check import Check, Context
 from service.dataset import Dataset, Labels
+from service.dataset_record import DatasetRecord
+from service.formats import Options
+from service.job import Job
+from service.operations import Services, Upload, perform, submit
+from service.request import parse_request
+from service.storage.memory import (
+    MemoryDatasets,
+    MemoryGates,
+    MemoryJobs,
+    MemoryQueue,
+    MemoryReports,
+)
 
 Array = NDArray[Any]
 ROOT = Path(__file__).parent.parent
@@ -74,6 +87,22 @@ def unit_rows() -> Callable[[Array], Array]:
         return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
 
     return normalise
+
+
+@pytest.fixture(scope="session")
+def reference_pairings() -> Callable[[int], list[Array]]:
+    """The twenty pairings behind the sampled floors of the reference: numpy's, redrawn if fixed."""
+
+    def draw(n: int) -> list[Array]:
+        rng = np.random.default_rng(0)
+        found: list[Array] = []
+        while len(found) < 20:
+            candidate = rng.permutation(n)
+            if not np.any(candidate == np.arange(n)):
+                found.append(candidate)
+        return found
+
+    return draw
 
 
 @pytest.fixture(scope="session")
@@ -139,3 +168,67 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
         monkeypatch.setattr("service.numerics.partners.CHUNK_ELEMENTS", elements)
 
     return shrink
+
+
+@pytest.fixture
+def services() -> Services:
+    """The whole service in memory."""
+    return Services(
+        datasets=MemoryDatasets(),
+        reports=MemoryReports(),
+        jobs=MemoryJobs(),
+        gates=MemoryGates(),
+        queue=MemoryQueue(),
+    )
+
+
+@pytest.fixture(scope="session")
+def npy() -> Callable[[Array], bytes]:
+    """The .npy file numpy writes."""
+
+    def encode(rows: Array) -> bytes:
+        file = io.BytesIO()
+        np.save(file, rows)
+        return file.getvalue()
+
+    return encode
+
+
+@pytest.fixture(scope="session")
+def strict() -> Callable[[str | bytes], Any]:
+    """JSON as other languages read it: NaN and Infinity are errors."""
+
+    def refuse(token: str) -> None:
+        raise AssertionError(f"{token} in an answer")
+
+    return functools.partial(json.loads, parse_constant=refuse)
+
+
+@pytest.fixture
+def store(services: Services, npy: Callable[[Array], bytes]) -> Callable[..., DatasetRecord]:
+    """Store an array, a JSON body (a dict) or CSV text; the record."""
+
+    def upload(body: Any, project: str = "default", **options: str) -> DatasetRecord:
+        if isinstance(body, dict):
+            kind, data = "application/json", json.dumps(body).encode()
+        elif isinstance(body, str):
+            kind, data = "text/csv", body.encode()
+        else:
+            kind, data = "application/x-npy", npy(np.asarray(body))
+        upload = Upload(services, project, kind, Options(**options))
+        upload.feed(data)
+        return upload.finish()[0]
+
+    return upload
+
+
+@pytest.fixture
+def ended(services: Services) -> Callable[..., Job]:
+    """Submit a request body and run it here; the job as it ended."""
+
+    def run(body: dict[str, Any], project: str = "default", on: Services = services) -> Job:
+        job = submit(on, project, parse_request(body))
+        perform(on, job.id)
+        return on.jobs.get(project, job.id)
+
+    return run

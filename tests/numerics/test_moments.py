@@ -52,7 +52,9 @@ def test_pieces_of_chunks_hold_every_row_once_unit_by_unit(
 
     size = max(elements // d, 1)
     rows = [int(row) for chunk in pieces for piece in chunk for row in np.arange(len(codes))[piece]]
-    assert rows == [int(i) for code in range(codes.max() + 1) for i in np.flatnonzero(codes == code)]
+    assert rows == [
+        int(i) for code in range(codes.max() + 1) for i in np.flatnonzero(codes == code)
+    ]
     assert [first for first, _ in chunks] == [0, *(last for _, last in chunks[:-1])]
     assert chunks[-1][1] == codes.max() + 1
     assert all(len(np.arange(len(codes))[piece]) <= size for chunk in pieces for piece in chunk)
@@ -109,7 +111,7 @@ def test_a_large_common_offset_does_not_touch_the_dispersion(
     pairwise = ((z[:, None] - z[None]) ** 2).sum(axis=2).mean() / 2
     assert got.squares.sum() / 60 == pytest.approx(pairwise, rel=1e-12)
     one_pass_in_float32 = 1 - float((z.astype(np.float32).mean(axis=0) ** 2).sum())
-    assert one_pass_in_float32 != pytest.approx(pairwise, rel=0.1)
+    assert one_pass_in_float32 != pytest.approx(pairwise, rel=0.01)
 
 
 @given(st.integers(2, 30), st.integers(1, 6), st.integers(0, 10**6))

@@ -26,6 +26,7 @@ from service.numerics.rows import (
     ordered_map,
     row_dots,
     row_facts,
+    safe_scale,
     unit,
 )
 
@@ -213,6 +214,33 @@ def test_stored_rows_are_handed_out_as_float64_copies() -> None:
     assert same.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+@given(st.floats(5e-324, 1.7e308))
+def test_a_scale_is_a_power_of_two_that_makes_squares_safe(longest: float) -> None:
+    """Compared with the definition: 1 where squares are safe anyway, else lengths near 1."""
+    scale = safe_scale(longest)
+    assert math.frexp(scale)[0] == 0.5
+    assert np.isfinite(scale)
+    if 1e-139 < longest < 1e139:
+        assert scale == 1
+    else:
+        assert 1e-140 < longest * scale < 1e140
+        assert longest * scale / scale == longest
+
+
+@pytest.mark.parametrize("longest", [5e-324, 1e-320, 2.2e-308, 1e-200, 1e-141, 1e141, 1.7e308])
+def test_a_scale_brings_extreme_lengths_to_where_squares_are_normal(longest: float) -> None:
+    """Closed form: the square of the scaled length is far from both ends of float64."""
+    scaled = longest * safe_scale(longest)
+    assert 1e-100 < scaled**2 < 1e100
+    rows = Stored(np.full((2, 2), longest), safe_scale(longest)).take(slice(0, 2))
+    assert rows.tolist() == [[scaled, scaled]] * 2
+
+
+def test_a_scale_of_nothing_is_one() -> None:
+    """Closed form: rows of zeros stay as they are."""
+    assert safe_scale(0.0) == 1
+
+
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e8])
 @pytest.mark.parametrize("elements", [7, 64, 1 << 20])
 @pytest.mark.parametrize("threads", [1, 2])
@@ -298,6 +326,13 @@ def test_row_facts_of_rows_without_any_finite_one() -> None:
     assert facts.non_finite.tolist() == [0, 1]
     assert facts.zero.tolist() == []
     assert (facts.unit_rows, facts.norm_min, facts.norm_max) == (0, np.inf, 0)
+
+
+def test_a_row_whose_length_overflows_counts_as_non_finite() -> None:
+    """Closed form: four times 2^1023 has length 2^1024, which float64 cannot hold; half can."""
+    facts = row_facts(np.array([[2.0**1023] * 4, [2.0**1022] * 4, [0.5] * 4]))
+    assert facts.non_finite.tolist() == [0]
+    assert (facts.norm_min, facts.norm_max) == (1, 2.0**1023)
 
 
 @given(shapes, st.integers(0, 2**32 - 1))
