@@ -93,6 +93,19 @@ class Estimate(Results):
         return f"{text} [{self.interval.low:{spec}}, {self.interval.high:{spec}}]"
 
 
+class PValue(Estimate):
+    """A permutation p-value; its interval is the Monte Carlo error, and null when it is exact."""
+
+    exceedances: int
+    """Arrangements at least as extreme as the data."""
+    permutations: int
+    """Arrangements looked at."""
+    exact: bool
+    """Whether those were all there are."""
+    p_min: float
+    """The smallest value there could have been."""
+
+
 class Params(Model):
     """Parameters every check understands."""
 
@@ -203,7 +216,7 @@ class Measure(Model):
     """Direction, where there is one."""
     invariance: list[Invariance]
     """Maps of the rows it finally uses that leave it unchanged; empty for none."""
-    shape: Literal["scalar", "estimated"]
+    shape: Literal["scalar", "estimated", "p_value"]
 
 
 class Inputs(BaseModel):
@@ -280,6 +293,8 @@ class Check:
     scope: tuple[str, ...]
     sources: tuple[str, ...]
     row_limit: int | None = None
+    memory_factor: float = 1.0
+    """Memory beside the mapped inputs, in inputs; half a GiB is added."""
 
     def run(self, context: Context, inputs: Inputs, params: Params) -> Results:
         """Run with single-threaded BLAS: parallelism is over blocks, so that sums never vary."""
@@ -313,7 +328,10 @@ class Check:
 
     def memory_bytes(self, input_bytes: int) -> int:
         """Memory the check may use beside its mapped inputs."""
-        return input_bytes + 512 * MIB
+        return int(self.memory_factor * input_bytes) + 512 * MIB
+
+
+SHAPES: dict[type, str] = {Estimate: "estimated", PValue: "p_value"}
 
 
 def _measures(model: type[BaseModel], prefix: str) -> Iterator[Measure]:
@@ -326,7 +344,7 @@ def _measures(model: type[BaseModel], prefix: str) -> Iterator[Measure]:
                     **declared["measure"],  # type: ignore[dict-item]
                     "path": prefix + name,
                     "description": info.description or "",
-                    "shape": "estimated" if kind is Estimate else "scalar",
+                    "shape": SHAPES.get(kind, "scalar"),
                 }
             )
         elif isinstance(kind, type) and issubclass(kind, Results):
@@ -369,12 +387,14 @@ class check:
         scope: tuple[str, ...],
         sources: tuple[str, ...] = (),
         row_limit: int | None = None,
+        memory_factor: float = 1.0,
     ) -> None:
         self.version = version
         self.title = title
         self.scope = scope
         self.sources = sources
         self.row_limit = row_limit
+        self.memory_factor = memory_factor
 
     def __call__(self, function: F) -> Check:
         hints = get_type_hints(function)
@@ -392,4 +412,5 @@ class check:
             scope=self.scope,
             sources=self.sources,
             row_limit=self.row_limit,
+            memory_factor=self.memory_factor,
         )

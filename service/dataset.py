@@ -69,6 +69,20 @@ class Labels:
         _, at, codes = np.unique(self.codes, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(at))[codes].astype(np.int64)
 
+    @property
+    def dense_levels(self) -> tuple[Label, ...]:
+        """The label of each dense code."""
+        used, at = np.unique(self.codes, return_index=True)
+        return tuple(self.levels[code] for code in used[np.argsort(at)])
+
+    @property
+    def numbers(self) -> NDArray[np.float64]:
+        """Labels as float64, true and false as 1 and 0, missing as NaN; strings are refused."""
+        if any(isinstance(level, str) for level in self.levels):
+            raise InvalidRequest("This column holds strings where numbers are needed.")
+        values = np.array([*map(float, self.levels), np.nan])
+        return values[self.codes]
+
     def keep(self, rows: NDArray[np.bool_]) -> Labels:
         """The labels of the chosen rows."""
         return Labels(self.levels, self.codes[rows])

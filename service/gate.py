@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from scipy import special
 
-from service.check import Estimate, Params
+from service.check import Estimate, Params, PValue
 from service.errors import Fault, InvalidRequest
 from service.numerics.resampling import Interval, t_quantile
 from service.references import Model, ModelName
@@ -165,12 +165,16 @@ def _rule_fault(policy: Policy, rule: Rule) -> str | None:
     models = [
         one.name for bound in wanted.inputs.values() if isinstance(bound, list) for one in bound
     ]
-    known = [
-        filled
+    known = {
+        filled: measure.shape
         for measure in check_of(wanted.kind).measures
         for filled in _with_names(measure.path, models)
-    ]
-    return None if path in known else _unknown("measure", path, known)
+    }
+    if path not in known:
+        return _unknown("measure", path, known)
+    if known[path] == "p_value" and rule.at_most is None:
+        return "a p-value can only have an `at_most` rule: a large one shows nothing"
+    return None
 
 
 def _with_names(path: str, models: list[str]) -> list[str]:
@@ -263,6 +267,8 @@ def _judge_estimate(rule: Rule, value: Estimate, params: Params) -> _Seen:
     if value.interval is None:
         if params.census:
             return _judge_number(rule, value.estimate, "the rows are a census")
+        if isinstance(value, PValue) and value.exact:
+            return _judge_number(rule, value.estimate, "this p-value is exact")
         reason = value.undefined["interval"].message
         return _Seen(Verdict.inconclusive, f"no interval: {reason}", value.estimate)
     bounds = Bounds(low=value.interval.low, high=value.interval.high)

@@ -57,6 +57,7 @@ class Environment(Model):
     numpy: str
     scipy: str
     faiss: str
+    numba: str
     blas: str
     cpu: str
 
@@ -136,6 +137,7 @@ def environment() -> Environment:
         numpy=np.__version__,
         scipy=found("scipy"),
         faiss=found("faiss-cpu"),
+        numba=found("numba"),
         blas=f"{blas.get('name')} {blas.get('version')}",
         cpu=platform.machine(),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from service.check import Check
 from service.checks.cosine_floor import cosine_floor
 from service.checks.geometry import geometry
+from service.checks.group_structure import group_structure
 
 CATALOGUE: tuple[Check, ...] = (
     geometry,
     cosine_floor,
+    group_structure,
 )

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="arg-type, no-any-return, return-value"
+# Scalars are machine words once compiled.
 """
 Compiled loops: random arrangements, group sums over many of them, and bootstrap counts.
 
@@ -9,6 +11,7 @@ runtime of the compiler is ever started, and a worker may fork.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -20,16 +23,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 Items = NDArray[np.uint32]
 Starts = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Slab = NDArray[np.float64] | NDArray[np.float32]
 Key = NDArray[np.uint64]
 LANES = 8
 MASK = np.uint64(0xFFFFFFFF)
 
-numba.config.SLP_VECTORIZE = 1  # the eight sums of a slab become one vector register
+setattr(numba.config, "SLP_VECTORIZE", 1)  # noqa: B010 - the eight sums of a slab become one vector register
 
 
 def compiled(function: F) -> F:
     """Compile on first use and cache on disk; strict floating point."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+def stream_key(seed: int, purpose: str) -> Key:
+    """The two 32-bit words of a Philox key, from a seed and what the numbers are for."""
+    digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
+    return np.frombuffer(digest[:8], dtype="<u4").astype(np.uint64)
 
 
 @compiled
@@ -171,13 +181,13 @@ def enumerate_arrangements(
 
 
 @compiled
-def add_square_sums(x: Floats, items: Items, groups: Starts, out: Floats) -> None:
+def add_square_sums(x: Slab, items: Items, groups: Starts, out: Floats) -> None:
     """
     Add the squared length of every group sum over a slab of eight columns.
 
     Parameters
     ----------
-    x : (u, 8) float64
+    x : (u, 8) float64 or float32
     items : (p, u) arrangements
     groups : (g + 1,) where groups begin among places
     out : (p, g) float64, added to
@@ -207,13 +217,13 @@ def add_square_sums(x: Floats, items: Items, groups: Starts, out: Floats) -> Non
 
 
 @compiled
-def add_centre_dots(x: Floats, items: Items, groups: Starts, dots: Floats, centre2: Floats) -> None:
+def add_centre_dots(x: Slab, items: Items, groups: Starts, dots: Floats, centre2: Floats) -> None:
     """
     Over a slab of eight columns, add each item's dot product with the centre of its group.
 
     Parameters
     ----------
-    x : (u, 8) float64
+    x : (u, 8) float64 or float32
     items : (p, u) arrangements
     groups : (g + 1,)
     dots : (p, u) float64 by place, added to

@@ -19,11 +19,12 @@ class Interval(Model):
     level: float
     """Nominal coverage."""
     method: str
-    """How it was made: `jackknife_t`, or `jackknife_t+clopper_pearson` for shares."""
+    """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares, `bca`, `max_t`,
+    `fisher_z`, `bonferroni_t` or `clopper_pearson`."""
     unit: str
     """What was left out at a time: `group` or `row`."""
     resamples: int
-    """Number of resamples: units left out in turn."""
+    """Number of resamples: units left out in turn, bootstrap draws, or permutations."""
 
 
 def t_quantile(p: float, df: int) -> float:
@@ -130,4 +131,118 @@ def share_interval(
         method="jackknife_t+clopper_pearson",
         unit=unit,
         resamples=len(deleted),
+    )
+
+
+def bca(estimate: float, resampled: Floats, deleted: Floats, level: float) -> Interval | None:
+    """
+    Bias-corrected and accelerated bootstrap interval; None where nothing varies.
+
+    Parameters
+    ----------
+    estimate : float
+    resampled : (B,) float64
+        The statistic of each bootstrap resample.
+    deleted : (G,) float64
+        The statistic without each group, for the acceleration.
+    level : float in (0, 1)
+
+    References
+    ----------
+    Efron, "Better bootstrap confidence intervals", JASA 82(397), 1987,
+    doi:10.1080/01621459.1987.10478410.
+    """
+    below = (np.count_nonzero(resampled < estimate) + np.count_nonzero(resampled <= estimate)) / 2
+    share = below / len(resampled)
+    apart = deleted.mean() - deleted
+    spread = float(np.square(apart).sum())
+    if not 0 < share < 1 or spread == 0:
+        return None
+    bias = float(special.ndtri(share))
+    acceleration = float((apart**3).sum()) / (6 * spread**1.5)
+    z = special.ndtri(np.array([(1 - level) / 2, (1 + level) / 2]))
+    adjusted = special.ndtr(bias + (bias + z) / (1 - acceleration * (bias + z)))
+    low, high = np.quantile(resampled, adjusted)
+    return Interval(
+        low=float(low),
+        high=float(high),
+        level=level,
+        method="bca",
+        unit="group",
+        resamples=len(resampled),
+    )
+
+
+def simultaneous(
+    estimates: Floats, resampled: Floats, errors: Floats, level: float
+) -> list[Interval] | None:
+    """
+    Intervals that cover all estimates at once: max |t| over paired bootstrap resamples.
+
+    Parameters
+    ----------
+    estimates : (k,) float64
+    resampled : (B, k) float64
+        All statistics of each resample.
+    errors : (k,) float64
+        Standard errors; None is returned where one is 0.
+    level : float in (0, 1)
+
+    References
+    ----------
+    Westfall & Young, "Resampling-based multiple testing", Wiley, 1993, section 2.6.
+    """
+    if not (errors > 0).all():
+        return None
+    t = np.abs(resampled - estimates) / errors
+    critical = float(np.quantile(t.max(axis=1), level))
+    return [
+        Interval(
+            low=float(value - critical * error),
+            high=float(value + critical * error),
+            level=level,
+            method="max_t",
+            unit="group",
+            resamples=len(resampled),
+        )
+        for value, error in zip(estimates, errors, strict=True)
+    ]
+
+
+def t_test(estimate: float, error: float, units: int) -> float | None:
+    """Two-sided p of estimate / error on Student's t with units - 1 degrees; None without error."""
+    if error == 0:
+        return None
+    return float(2 * special.stdtr(units - 1, -abs(estimate) / error))
+
+
+def holm(p_values: list[float | None]) -> list[float | None]:
+    """
+    Holm's step-down adjustment of the p-values that exist.
+
+    References
+    ----------
+    Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Stat. 6(2), 1979.
+    """
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, i) in enumerate(known):
+        highest = max(highest, min(1.0, (len(known) - rank) * p))
+        adjusted[i] = highest
+    return adjusted
+
+
+def fisher_z(correlation: float, units: int, level: float, unit: str) -> Interval | None:
+    """
+    Interval of a correlation of `units` pairs on Fisher's z scale, standard error 1/sqrt(units - 3).
+
+    None below 4 units or at +-1.
+    """
+    if units < 4 or abs(correlation) >= 1:
+        return None
+    half = float(special.ndtri((1 + level) / 2)) / np.sqrt(units - 3)
+    low, high = np.tanh(np.arctanh(correlation) + np.array([-half, half]))
+    return Interval(
+        low=float(low), high=float(high), level=level, method="fisher_z", unit=unit, resamples=units
     )
