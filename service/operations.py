@@ -94,7 +94,7 @@ class Upload:
                 content_type, self._draft, services.limits, options or Options()
             )
         except AssayError:
-            self.abort()
+            services.datasets.discard(self._draft)
             raise
 
     def feed(self, data: bytes) -> None:
@@ -108,6 +108,7 @@ class Upload:
 
     def abort(self) -> None:
         """Forget it."""
+        self._reader.close()
         self._services.datasets.discard(self._draft)
 
 
@@ -239,6 +240,7 @@ def _store_column(services: Services, project: str, name: str, value: InlineColu
     column = Labels.of(value.values)
     if not len(column):
         raise InvalidRequest(f"`{name}` has no values.")
+    services.limits.refuse_rows(len(column))
     draft = services.datasets.draft(project)
     parsed = Parsed(len(column), None, None, 0, None, None, columns={"values": column})
     record, _ = _commit(services, draft, parsed, None, None)

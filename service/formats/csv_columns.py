@@ -31,6 +31,9 @@ class CsvReader:
             raise PayloadTooLarge(f"A CSV body may have {self._limits.csv_bytes} bytes.")
         self._spool.write(data)
 
+    def close(self) -> None:
+        self._spool.close()
+
     def finish(self) -> Parsed:
         with self._spool:
             self._spool.seek(0)
@@ -63,8 +66,7 @@ class CsvReader:
                 for seen, column, cell in zip(levels, codes, cells, strict=True):
                     column.append(seen.setdefault(cell, len(seen)) if cell else -1)
             n += 1
-            if n > self._limits.rows:
-                raise PayloadTooLarge(f"A dataset may have {self._limits.rows} rows.")
+            self._limits.refuse_rows(n)
         if wrong:
             raise MalformedPayload(
                 f"{len(wrong)} lines do not have {len(names)} cells.",

@@ -53,6 +53,9 @@ class JsonReader:
             )
         self._body += data
 
+    def close(self) -> None:
+        self._body = bytearray()
+
     def finish(self) -> Parsed:
         content = decode_json(bytes(self._body))
         self._body = bytearray()
@@ -74,6 +77,7 @@ class JsonReader:
             n = len(next(iter(columns.values())))
             if n == 0:
                 raise InvalidRequest("The columns have no values.")
+            self._limits.refuse_rows(n)
             parsed = Parsed(n, None, None, 0, None, None)
         else:
             parsed = write_rows(body.vectors or rows, self._sink, self._limits)

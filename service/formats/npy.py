@@ -66,6 +66,10 @@ class NpyReader:
             raise MalformedPayload("The body is not a .npy file: it ends inside its header.")
         return self._body.finish()
 
+    def close(self) -> None:
+        if isinstance(self._body, _Columns):
+            self._body.close()
+
     def _begin(
         self, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any]
     ) -> _Rows | _Columns:
@@ -91,7 +95,7 @@ class NpyReader:
             )
         target = np.dtype(np.float32) if widen else dtype
         writer = RowWriter(self._sink, n, d, target, self._limits)
-        stored = np.dtype("<u2") if widen else dtype
+        stored = np.dtype("<u2") if dtype.kind == "V" else dtype
         return (_Columns if fortran else _Rows)(writer, n, d, stored, claimed)
 
 
@@ -175,6 +179,9 @@ class _Columns:
         self._received += len(data)
         _refuse_extra(self._received, self._claimed)
         self._spool.write(data)
+
+    def close(self) -> None:
+        self._spool.close()
 
     def finish(self) -> Parsed:
         with self._spool:

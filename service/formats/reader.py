@@ -34,6 +34,11 @@ class Limits:
     rows: int = 100_000_000
     dimensions: int = 4096
 
+    def refuse_rows(self, n: int) -> None:
+        """Refuse a dataset of more rows than are taken."""
+        if n > self.rows:
+            raise PayloadTooLarge(f"A dataset may have {self.rows} rows.")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -72,6 +77,10 @@ class Reader(Protocol):
         """The body is complete."""
         ...
 
+    def close(self) -> None:
+        """Let go of what is held for a body that will not be finished."""
+        ...
+
 
 class RowWriter:
     """Writes rows as canonical .npy (C order, little-endian), hashing and counting on the way."""
@@ -81,11 +90,9 @@ class RowWriter:
             raise ShapeMismatch(
                 f"`vectors` must have at least one row and dimension; got {n} x {d}."
             )
-        if n > limits.rows or d > limits.dimensions:
-            raise PayloadTooLarge(
-                f"{n} rows of {d} dimensions; at most {limits.rows} rows and {limits.dimensions} "
-                "dimensions are taken."
-            )
+        limits.refuse_rows(n)
+        if d > limits.dimensions:
+            raise PayloadTooLarge(f"A row may have {limits.dimensions} dimensions; got {d}.")
         if dtype.name not in DTYPES:
             raise InvalidRequest(f"Rows must be {', '.join(DTYPES)}; got {dtype.name}.")
         self._sink, self._n, self._d = sink, n, d

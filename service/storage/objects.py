@@ -30,7 +30,9 @@ from service.errors import Internal, UnknownDataset
 from service.job import new_id
 from service.ports import Draft
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
+PIECES_IN_FLIGHT = 1
+"""By default a dozen pieces of each upload wait in memory for a slow disk."""
 DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -51,7 +53,10 @@ class ObjectDraft:
     def write(self, data: bytes | memoryview) -> None:
         if self._file is None:
             self._file = obstore.open_writer(
-                self._store, f"{self.folder}/vectors.npy", buffer_size=PIECE_BYTES
+                self._store,
+                f"{self.folder}/vectors.npy",
+                buffer_size=PIECE_BYTES,
+                max_concurrency=PIECES_IN_FLIGHT,
             )
         self._file.write(data)
 

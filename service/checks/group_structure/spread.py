@@ -1,0 +1,112 @@
+"""Whether groups differ in spread."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.check import (
+    Context,
+    Undefined,
+)
+from service.checks.group_structure.declared import (
+    ZERO_TOTAL,
+    ZERO_WITHIN,
+    DispersionTest,
+    GroupStructureParams,
+    p_value,
+)
+from service.checks.group_structure.labelled import Labelled
+from service.numerics.design import Design
+from service.numerics.dispersion import (
+    anova_f,
+    dispersion_test,
+    distances,
+    median_distances,
+    residuals,
+)
+from service.numerics.moments import Units
+from service.numerics.partition import (
+    Partition,
+)
+from service.numerics.permanova import PermutationTest
+from service.numerics.rows import Floats, Source
+
+FEWEST_DISPERSED = 5
+
+
+def dispersion_of(
+    context: Context,
+    name: str,
+    source: Source,
+    parts: Partition,
+    labelled: Labelled,
+    params: GroupStructureParams,
+    flat: bool,
+) -> DispersionTest:
+    sizes = parts.counts
+    lone = int(np.count_nonzero(sizes == 1))
+
+    def undefined(reason: Undefined) -> DispersionTest:
+        return DispersionTest.build(  # type: ignore[no-any-return]
+            f=reason,
+            p=p_value(reason, params.level),
+            f_spatial_median=reason,
+            excluded_singletons=lone,
+        )
+
+    if flat:
+        return undefined(ZERO_TOTAL)
+    if np.count_nonzero(sizes > 1) < 2:
+        return undefined(Undefined(code="too_few_groups", message="Two groups of two rows needed."))
+    errors = residuals(source, parts, labelled.groups)
+    groups = Units.groups(labelled.groups)
+    away = distances(errors, groups, context.threads)
+    f = float(_f_of_several(away, groups)[0])
+    if not np.isfinite(f):
+        return undefined(ZERO_WITHIN)
+    medians = median_distances(source, groups)
+    large = Undefined(code="too_large", message="Spatial medians are found up to 2e7 numbers.")
+    return DispersionTest.build(  # type: ignore[no-any-return]
+        f=f,
+        p=p_value(_dispersion_p(context, name, source, parts, labelled, params), params.level),
+        f_spatial_median=large if medians is None else float(_f_of_several(medians, groups)[0]),
+        excluded_singletons=lone,
+    )
+
+
+def _f_of_several(values: Floats, groups: Units) -> Floats:
+    """F over the groups of two rows or more; values in group order."""
+    kept = groups.counts > 1
+    starts = np.concatenate([[0], np.cumsum(groups.counts[kept])])
+    return anova_f(values[np.repeat(kept, groups.counts)][None], starts)
+
+
+def _dispersion_p(
+    context: Context,
+    name: str,
+    source: Source,
+    parts: Partition,
+    labelled: Labelled,
+    params: GroupStructureParams,
+) -> PermutationTest | Undefined:
+    if not params.dispersion_test:
+        return Undefined(code="not_requested", message="`dispersion_test` is off.")
+    if labelled.units is not None:
+        return Undefined(code="units_given", message="Rows of a unit cannot be exchanged singly.")
+    large = parts.counts >= FEWEST_DISPERSED
+    if np.count_nonzero(large) < 2:
+        return Undefined(
+            code="labelled.groupstoo_small",
+            message=f"The p needs two groups of {FEWEST_DISPERSED} rows or more.",
+        )
+    kept = np.flatnonzero(large[labelled.groups])
+    codes = np.unique(labelled.groups[kept], return_inverse=True)[1].astype(np.int64)
+    strata = None
+    if labelled.strata is not None:
+        strata = np.unique(labelled.strata[kept], return_inverse=True)[1].astype(np.int64)
+    design = Design.of(codes, strata, None)
+    errors = residuals(source, parts, labelled.groups).of(kept)
+    with context.stage(f"{name}_dispersion") as step:
+        return dispersion_test(
+            errors, design, params.permutations, context.seed, params.level, context.threads, step
+        )
