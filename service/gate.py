@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
-from scipy import special
 
 from service.check import Estimate, Params, PValue
 from service.errors import Fault, InvalidRequest
+from service.numerics.power import groups_for_rule
 from service.numerics.resampling import Interval, t_quantile
 from service.references import Model, ModelName
 from service.report import ReportBase, canonical
@@ -293,9 +292,8 @@ def _needed(estimate: float, threshold: float, interval: Interval) -> Needed | N
     if interval.method != "jackknife_t" or distance == 0:
         return None
     half = (interval.high - interval.low) / 2
-    se = half / t_quantile((1 + interval.level) / 2, units - 1)
-    z = float(special.ndtri((1 + interval.level) / 2) + special.ndtri(POWER))
-    count = math.ceil(units * (z * se / distance) ** 2)
+    error = half / t_quantile((1 + interval.level) / 2, units - 1)
+    count = groups_for_rule(units, error, distance, (1 - interval.level) / 2, POWER)
     if count > MOST_NEEDED * units:
         return None
     return Needed(unit="groups" if interval.unit == "group" else "rows", count=count)

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union
 
 import rfc8785
-from pydantic import Discriminator, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
 from service.check import Check, Params
 from service.checks import CATALOGUE
@@ -50,13 +57,24 @@ def camel(kind: str) -> str:
     return "".join(part.title() for part in kind.split("_"))
 
 
+def _optional(inputs: type[Model], check: Check) -> dict[str, Any]:
+    """A check that needs no data can be asked without `inputs`."""
+    return {} if any(slot.required for slot in check.slots) else {"default_factory": inputs}
+
+
+def _as_list(value: Any) -> Any:
+    """One model may be given without a list around it."""
+    return [value] if isinstance(value, Mapping) else value
+
+
 def request_model(check: Check) -> type[RequestBase]:
     """The request type of one check."""
     fields: dict[str, Any] = {}
     for slot in check.slots:
         value: Any = VectorsValue if slot.kind == "vectors" else ColumnValue
         if slot.most is not None:
-            value = Annotated[list[NamedValue], Field(min_length=1, max_length=slot.most)]
+            several = Annotated[list[NamedValue], Field(min_length=1, max_length=slot.most)]
+            value = Annotated[several, BeforeValidator(_as_list, json_schema_input_type=several)]
         if slot.required:
             fields[slot.name] = (value, Field(description=slot.description))
         else:
@@ -68,7 +86,7 @@ def request_model(check: Check) -> type[RequestBase]:
         __base__=RequestBase,
         __doc__=check.title,
         kind=(one_of(check.kind), Field(description="Kind of check.")),
-        inputs=(inputs, Field(description="Data by role.")),
+        inputs=(inputs, Field(description="Data by role.", **_optional(inputs, check))),
         params=(check.params, Field(default_factory=check.params)),
     )
 

@@ -98,6 +98,8 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
 def _stored(
     services: Services, datasets: _MappedDatasets, base: Path, value: Any, known: dict[Path, str]
 ) -> Any:
+    if isinstance(value, list):
+        return [_stored(services, datasets, base, one, known) for one in value]
     if not (isinstance(value, dict) and "path" in value):
         return value
     path = (base / value["path"]).resolve()

@@ -74,7 +74,8 @@ def check(
     Run one check and print its report.
 
     Roles are the options no other name has: --a A.npy --b B.npy, and --groups rows.csv:COLUMN for
-    a column. `assay checks KIND` lists the roles and params of a check.
+    a column; --models NAME=FILE, repeated, for a role of several models. `assay checks KIND`
+    lists the roles and params of a check.
     """
     if local and server is not None:
         raise Mistake("--local and --server exclude each other")

@@ -67,7 +67,12 @@ def _inputs(inputs: Json) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("role", "rows", "column or model", "dataset"):
         table.add_column(name, overflow="fold")
-    for role, value in inputs.items():
+    listed = [
+        (f"{role} {one['name']}" if isinstance(value, list) else role, one)
+        for role, value in inputs.items()
+        for one in (value if isinstance(value, list) else [value])
+    ]
+    for role, value in listed:
         size = plain(value.get("n"))
         if value.get("d") is not None:
             size += f" x {plain(value['d'])} {value.get('dtype') or ''}"

@@ -15,6 +15,7 @@ from assay_client.problems import Mistake
 Json = dict[str, Any]
 
 COLUMN = re.compile(r"(?P<file>.+\.(?:csv|jsonl|parquet|arrow)):(?P<column>.+)", re.DOTALL)
+NAMED = re.compile(r"(?P<name>[a-z0-9_]{1,32})=(?P<value>.+)", re.DOTALL)
 STORED = re.compile(r"(?P<dataset>ds_[A-Za-z0-9_-]+)(?::(?P<column>.+))?", re.DOTALL)
 
 
@@ -70,7 +71,7 @@ def build(
         raise Mistake("name the check to run: `assay check KIND ...`; `assay checks` lists them")
     if body.get("kind", kind) != kind:
         raise Mistake(f"`{request}` asks for `{body['kind']}`, the command for `{kind}`")
-    inputs = {name: _role(name, value, base) for name, value in roles.items()}
+    inputs = {name: _role(name, values, base) for name, values in roles.items()}
     body["kind"] = kind
     body["inputs"] = _section(body, "inputs") | inputs
     if params:
@@ -154,10 +155,10 @@ def _located(value: Json, base: Path) -> Path:
     return (base / str(value["path"])).resolve()
 
 
-def _split(words: Sequence[str], options: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+def _split(words: Sequence[str], options: Sequence[str]) -> tuple[str | None, dict[str, list[str]]]:
     """Kind and roles of the words that are no options."""
     kind: str | None = None
-    roles: dict[str, str] = {}
+    roles: dict[str, list[str]] = {}
     rest: Iterator[str] = iter(words)
     for word in rest:
         if not word.startswith("-"):
@@ -173,14 +174,24 @@ def _split(words: Sequence[str], options: Sequence[str]) -> tuple[str | None, di
             value = next(rest, "")
         if not value or (not equals and value.startswith("--")):
             raise Mistake(f"`{option}` needs a value.{_perhaps(option, options)}")
-        if name in roles:
-            raise Mistake(f"`{option}` is given twice")
-        roles[name] = value
+        roles.setdefault(name, []).append(value)
     return kind, roles
 
 
-def _role(name: str, value: str, base: Path) -> Json:
-    return source(value, base, f"--{name}")
+def _role(role: str, values: Sequence[str], base: Path) -> Json | list[Json]:
+    """One value, or, of a role that takes several models, a list of `name=value`."""
+    option = f"--{role}"
+    named = [None if Path(value).is_file() else NAMED.fullmatch(value) for value in values]
+    if named == [None]:
+        return source(values[0], base, option)
+    models = []
+    for value, found in zip(values, named, strict=True):
+        if found is None:
+            raise Mistake(
+                f"`{option} {value}`: `{option}` is given twice; name each model, {option} NAME={value}"
+            )
+        models.append({**source(found["value"], base, option), "name": found["name"]})
+    return models
 
 
 def _named(file: Path, base: Path) -> str:

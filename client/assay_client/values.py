@@ -26,9 +26,14 @@ def is_estimate(value: Any) -> bool:
     return isinstance(value, dict) and "estimate" in value and "interval" in value
 
 
+def is_interval(value: Any) -> bool:
+    """Whether a value is an interval that stands alone."""
+    return isinstance(value, dict) and {"low", "high", "level", "method"} <= value.keys()
+
+
 def is_section(value: Any) -> bool:
     """Whether a value is an object of further results."""
-    return isinstance(value, dict) and not is_estimate(value)
+    return isinstance(value, dict) and not is_estimate(value) and not is_interval(value)
 
 
 def is_table(value: Any) -> bool:
@@ -43,6 +48,9 @@ def cell(owner: Mapping[str, Any], key: str) -> Cell:
     value = owner[key]
     if value is None:
         return _undefined(owner, key)
+    if is_interval(value):
+        places = decimals(value["low"], value["high"] - value["low"])
+        return Cell(f"[{number(value['low'], places)}, {number(value['high'], places)}]")
     if not is_estimate(value):
         return Cell(plain(value), number=isinstance(value, (int, float)))
     estimate, interval = value["estimate"], value["interval"]

@@ -136,7 +136,10 @@ def share_interval(
 
 def bca(estimate: float, resampled: Floats, deleted: Floats, level: float) -> Interval | None:
     """
-    Bias-corrected and accelerated bootstrap interval; None where nothing varies.
+    Bias-corrected and accelerated bootstrap interval.
+
+    None where nothing varies, where the value is undefined without some group, or in over 1 % of
+    resamples; fewer undefined resamples are left out.
 
     Parameters
     ----------
@@ -152,6 +155,10 @@ def bca(estimate: float, resampled: Floats, deleted: Floats, level: float) -> In
     Efron, "Better bootstrap confidence intervals", JASA 82(397), 1987,
     doi:10.1080/01621459.1987.10478410.
     """
+    defined = resampled[np.isfinite(resampled)]
+    if not np.isfinite(deleted).all() or len(defined) < 0.99 * len(resampled):
+        return None
+    resampled = defined
     below = (np.count_nonzero(resampled < estimate) + np.count_nonzero(resampled <= estimate)) / 2
     share = below / len(resampled)
     apart = deleted.mean() - deleted

@@ -69,7 +69,7 @@ def _paired_tests(
     raw = [
         None if len(deleted) < FEWEST_UNITS or params.census or not np.isfinite(deleted).all()
         else t_test(value, jackknife_se(deleted), len(deleted))
-        for value, deleted, _ in rows
+        for pair, (value, deleted, _) in zip(pairs, rows, strict=True)
     ]  # fmt: skip
     together = None
     if rows and all(boot is not None for _, _, boot in rows) and None not in raw:
@@ -86,6 +86,10 @@ def _paired_tests(
         )
         for i, (p, adjusted) in enumerate(zip(raw, holm(raw), strict=True))
     ]
+
+
+def _undefined(fitted: dict[str, Fitted], pair: tuple[str, str], field: str) -> bool:
+    return any(getattr(fitted[name].results, field).estimate is None for name in pair)
 
 
 def _paired(

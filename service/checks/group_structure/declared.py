@@ -27,6 +27,7 @@ from service.references import Label
 PAIRED = ("r2", "icc1", "within_share", "v", "w_bar")
 TESTED = ("r2", "icc1", "within_share")
 ZERO_TOTAL = Undefined(code="zero_total", message="All rows are equal: there is no variation.")
+CENSUS = Undefined(code="census", message="The rows are the whole population.")
 ZERO_WITHIN = Undefined(
     code="zero_within", message="Rows of a group are equal: nothing varies inside groups."
 )

@@ -13,6 +13,7 @@ from service.check import (
     Undefined,
 )
 from service.checks.group_structure.declared import (
+    CENSUS,
     ZERO_TOTAL,
     Correlation,
     DoseLevel,
@@ -55,7 +56,8 @@ def performance(
     rho = float(stats.spearmanr(w_tilde[used], mean[used]).statistic)
     interval: Any = fisher_z(rho, count, params.level, "group")
     if params.census or interval is None:
-        interval = Undefined(code="census" if params.census else "at_bound", message="No interval.")
+        bound = Undefined(code="at_bound", message="The correlation is +-1.")
+        interval = CENSUS if params.census else bound
     needed = groups_for_correlation(rho) if 0 < abs(rho) < 1 else None
     return Correlation.build(  # type: ignore[no-any-return]
         spearman=Estimate.build(estimate=rho, interval=interval),
@@ -78,6 +80,8 @@ def dose_response(
     names, codes = _ordered(inputs.levels)
     found = dose(source, groups, codes, threads)
     steps = adjacent(found.table, params.level)
+    if params.census:
+        steps = [(value, None) for value, _ in steps]
     blocks, count = found.table.shape
     first = Undefined(code="first_level", message="Nothing comes before the first level.")
     few = Undefined(code="too_few_groups", message=f"{blocks} groups have rows at every level.")
@@ -119,7 +123,7 @@ def dose_response(
     return DoseResponse.build(  # type: ignore[no-any-return]
         levels=levels,
         ordered_trend=trend,
-        monotone=few
+        monotone=(CENSUS if params.census else few)
         if any(interval is None for interval in intervals)
         else all(interval.low > 0 for interval in intervals if interval is not None),
     )

@@ -14,6 +14,7 @@ from service.check import (
     estimate_of,
 )
 from service.checks.group_structure.declared import (
+    CENSUS,
     PAIRED,
     TESTED,
     ZERO_TOTAL,
@@ -97,7 +98,7 @@ def fit(
     if params.bootstrap and unit == "group" and groups >= BCA_GROUPS and work <= BOOTSTRAP_WORK:
         with context.stage(f"{name}_bootstrap") as step:
             boot = bootstrap(parts, params.bootstrap, context.seed, threads, step)
-    tests = _between(context, name, source, parts, design, params, flat)
+    tests = _between(context, name, source, parts, design, params, flat, tight)
 
     def estimated(field: str) -> Estimate:
         value = float(getattr(seen, field))
@@ -121,7 +122,15 @@ def fit(
             **tests,
             w_tilde_mean=float(corrected.mean()),
             bca=_bca(seen, boot, deleted, params, unit, flat),
-            dispersion=dispersion_of(context, name, source, parts, labelled, params, flat),
+            dispersion=dispersion_of(
+                context,
+                name,
+                source,
+                parts,
+                labelled,
+                params,
+                ZERO_TOTAL if flat else ZERO_WITHIN if tight else None,
+            ),
             groups=_listed(parts, w_tilde, labelled.levels, params.listed_groups),
             performance=performance(inputs, labelled.groups, w_tilde, params),
             dose=dose_response(inputs, source, labelled.groups, params, threads),
@@ -154,6 +163,7 @@ def _between(
     design: Design,
     params: GroupStructureParams,
     flat: bool,
+    tight: bool,
 ) -> dict[str, Any]:
     """R2's expectation, F2 and the permutation tests."""
     if flat:
@@ -176,11 +186,11 @@ def _between(
     sizes = parts.counts.astype(np.float64)
     lone = Undefined(code="singletons", message="F2 needs two rows in every group.")
     f2: float | Undefined = lone
-    if tests.f2 is not None:
+    if tight:
+        f2 = lone = ZERO_WITHIN
+    elif tests.f2 is not None:
         pooled = float(((1 - sizes / n) * parts.within / (sizes - 1)).sum())
         f2 = (parts.ss_total - parts.ss_within) / pooled
-    elif (sizes > 1).all():
-        f2 = lone = ZERO_WITHIN
     r2 = (parts.ss_total - parts.ss_within) / parts.ss_total
     return {
         "r2_expected": share,
@@ -190,7 +200,7 @@ def _between(
         else share / (groups - 1) * (n - groups) / (1 - share),
         "p": p_value(tests.f, params.level),
         "pseudo_f2": f2,
-        "p_f2": p_value(tests.f2 or lone, params.level),
+        "p_f2": p_value(lone if isinstance(f2, Undefined) else tests.f2 or lone, params.level),
     }
 
 
@@ -218,13 +228,17 @@ def _bca(
 ) -> BcaIntervals:
     if flat:
         return BcaIntervals.build(**dict.fromkeys(TESTED, ZERO_TOTAL))  # type: ignore[no-any-return]
+    if params.census:
+        return BcaIntervals.build(**dict.fromkeys(TESTED, CENSUS))  # type: ignore[no-any-return]
     if boot is None:
         none = Undefined(
             code="not_resampled",
             message=f"Made for groups, {BCA_GROUPS} or more, where `bootstrap` is on and affordable.",
         )
         return BcaIntervals.build(**dict.fromkeys(TESTED, none))  # type: ignore[no-any-return]
-    still = Undefined(code="no_spread", message="The resamples do not vary around the estimate.")
+    still = Undefined(
+        code="not_estimable", message="Resamples do not vary, or the value is undefined in them."
+    )
     return BcaIntervals.build(  # type: ignore[no-any-return]
         **{
             field: bca(

@@ -9,13 +9,13 @@ from service.check import (
     Undefined,
 )
 from service.checks.group_structure.declared import (
-    ZERO_TOTAL,
     ZERO_WITHIN,
     DispersionTest,
     GroupStructureParams,
     p_value,
 )
 from service.checks.group_structure.labelled import Labelled
+from service.errors import TooFewGroups
 from service.numerics.design import Design
 from service.numerics.dispersion import (
     anova_f,
@@ -41,8 +41,9 @@ def dispersion_of(
     parts: Partition,
     labelled: Labelled,
     params: GroupStructureParams,
-    flat: bool,
+    nothing: Undefined | None,
 ) -> DispersionTest:
+    """`nothing` says that nothing varies, and where."""
     sizes = parts.counts
     lone = int(np.count_nonzero(sizes == 1))
 
@@ -54,8 +55,8 @@ def dispersion_of(
             excluded_singletons=lone,
         )
 
-    if flat:
-        return undefined(ZERO_TOTAL)
+    if nothing is not None:
+        return undefined(nothing)
     if np.count_nonzero(sizes > 1) < 2:
         return undefined(Undefined(code="too_few_groups", message="Two groups of two rows needed."))
     errors = residuals(source, parts, labelled.groups)
@@ -64,14 +65,20 @@ def dispersion_of(
     f = float(_f_of_several(away, groups)[0])
     if not np.isfinite(f):
         return undefined(ZERO_WITHIN)
-    medians = median_distances(source, groups)
-    large = Undefined(code="too_large", message="Spatial medians are found up to 2e7 numbers.")
     return DispersionTest.build(  # type: ignore[no-any-return]
         f=f,
         p=p_value(_dispersion_p(context, name, source, parts, labelled, params), params.level),
-        f_spatial_median=large if medians is None else float(_f_of_several(medians, groups)[0]),
+        f_spatial_median=_median_f(source, groups),
         excluded_singletons=lone,
     )
+
+
+def _median_f(source: Source, groups: Units) -> float | Undefined:
+    medians = median_distances(source, groups)
+    if medians is None:
+        return Undefined(code="too_large", message="Spatial medians are found up to 2e7 numbers.")
+    f = float(_f_of_several(medians, groups)[0])
+    return f if np.isfinite(f) else ZERO_WITHIN
 
 
 def _f_of_several(values: Floats, groups: Units) -> Floats:
@@ -104,7 +111,10 @@ def _dispersion_p(
     strata = None
     if labelled.strata is not None:
         strata = np.unique(labelled.strata[kept], return_inverse=True)[1].astype(np.int64)
-    design = Design.of(codes, strata, None)
+    try:
+        design = Design.of(codes, strata, None)
+    except TooFewGroups as error:
+        return Undefined(code="one_labelling", message=error.detail)
     errors = residuals(source, parts, labelled.groups).of(kept)
     with context.stage(f"{name}_dispersion") as step:
         return dispersion_test(

@@ -1,0 +1,114 @@
+"""Power: how many groups, or permutations, a question needs."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from service.check import Context, Inputs, Params, Results, Undefined, check, measure
+from service.numerics.power import (
+    correlation_for_groups,
+    groups_for_correlation,
+    groups_for_half_width,
+    groups_for_perfect_share,
+    groups_for_rule,
+    permutations_for_p,
+)
+
+
+class PowerInputs(Inputs):
+    """No data: everything is in the parameters."""
+
+
+class PowerParams(Params):
+    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    """Two-sided level of a test; a gate's rule is one-sided at half of it."""
+    power: float = Field(default=0.8, gt=0.5, lt=1)
+    """Probability to show what is there."""
+    correlation: float | None = Field(default=None, gt=-1, lt=1)
+    """A correlation to show."""
+    groups: int | None = Field(default=None, ge=4)
+    """Groups there are."""
+    standard_error: float | None = Field(default=None, gt=0)
+    """Jackknife standard error with those groups."""
+    half_width: float | None = Field(default=None, gt=0)
+    """Half-width an interval should have."""
+    p_resolution: float | None = Field(default=None, gt=0, lt=1)
+    """Smallest p a permutation test should be able to give."""
+    distance: float | None = Field(default=None, gt=0)
+    """Between an estimate and the threshold of a gate rule."""
+    perfect_share: float | None = Field(default=None, gt=0, lt=1)
+    """Threshold of an `at_least` rule on a share, if every group is perfect."""
+
+    @model_validator(mode="after")
+    def _not_zero(self) -> PowerParams:
+        if self.correlation == 0:
+            raise ValueError("`correlation` of 0 cannot be shown with any number of groups")
+        return self
+
+
+class Power(Results):
+    groups_for_correlation: int | None = measure(unit="groups", low=3)
+    """Groups that show `correlation` with this power."""
+    correlation_for_groups: float | None = measure(low=0, high=1)
+    """The correlation that `groups` show with this power."""
+    groups_for_half_width: int | None = measure(unit="groups", low=2)
+    """Groups for an interval of `half_width`, from `groups` and `standard_error`."""
+    permutations_for_p: int | None = measure(unit="permutations", low=1)
+    """Random permutations whose smallest p is `p_resolution`."""
+    groups_for_rule: int | None = measure(unit="groups", low=1)
+    """Groups that would decide a rule at `distance`, from `groups` and `standard_error`."""
+    groups_for_perfect_share: int | None = measure(unit="groups", low=1)
+    """Groups a share needs to pass `perfect_share` even if all are perfect."""
+
+    def readings(self) -> list[str]:
+        said = {
+            "groups_for_correlation": "groups show that correlation.",
+            "correlation_for_groups": "is the correlation that so many groups show.",
+            "groups_for_half_width": "groups give an interval of that half-width.",
+            "permutations_for_p": "permutations can give a p that small.",
+            "groups_for_rule": "groups would decide the rule, if the truth equals the estimate.",
+            "groups_for_perfect_share": "perfect groups are needed before the share can pass.",
+        }
+        values = {name: getattr(self, name) for name in said}
+        return [
+            f"{values[name]:.4g} {text}" for name, text in said.items() if values[name] is not None
+        ]
+
+
+@check(
+    version=1,
+    title="How many groups are needed",
+    scope=(
+        "Numbers hold for the stated size of effect; the effect there is may be another.",
+        "Standard errors are taken to fall with the root of the number of groups.",
+    ),
+    sources=("doi:10.1214/aos/1176345462", "doi:10.1093/biomet/26.4.404"),
+)
+def power(context: Context, inputs: PowerInputs, params: PowerParams) -> Power:
+    """
+    Groups for a correlation, an interval or a gate rule, and permutations for a p-value.
+
+    Answers what its parameters ask; the rest is null. Instant.
+    """
+
+    def unless_missing(*needed: str) -> Undefined | None:
+        missing = [name for name in needed if getattr(params, name) is None]
+        if not missing:
+            return None
+        return Undefined(code="not_asked", message=f"Needs {', '.join(f'`{m}`' for m in missing)}.")
+
+    groups, error = params.groups or 0, params.standard_error or 0.0
+    return Power.build(  # type: ignore[no-any-return]
+        groups_for_correlation=unless_missing("correlation")
+        or groups_for_correlation(params.correlation or 0.0, params.alpha, params.power),
+        correlation_for_groups=unless_missing("groups")
+        or correlation_for_groups(groups, params.alpha, params.power),
+        groups_for_half_width=unless_missing("groups", "standard_error", "half_width")
+        or groups_for_half_width(groups, error, params.half_width or 0.0, params.level),
+        permutations_for_p=unless_missing("p_resolution")
+        or permutations_for_p(params.p_resolution or 1.0),
+        groups_for_rule=unless_missing("groups", "standard_error", "distance")
+        or groups_for_rule(groups, error, params.distance or 1.0, params.alpha / 2, params.power),
+        groups_for_perfect_share=unless_missing("perfect_share")
+        or groups_for_perfect_share(params.perfect_share or 0.5, params.alpha / 2),
+    )
