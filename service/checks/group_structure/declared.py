@@ -67,8 +67,11 @@ class BcaIntervals(Results):
     """Bootstrap intervals beside the jackknife's."""
 
     r2: Interval | None
+    """Of R2."""
     icc1: Interval | None
+    """Of ICC(1)."""
     within_share: Interval | None
+    """Of SS within over SS total."""
 
 
 class DispersionTest(Results):
@@ -195,12 +198,15 @@ class Difference(Results):
     """Later minus earlier model, the same groups left out of both."""
 
     r2: Estimate = measure(low=-1, high=1, better="higher", invariance=("similarity",))
+    """Change of R2."""
     icc1: Estimate = measure(low=-2, high=2, better="higher", invariance=("similarity",))
+    """Change of ICC(1)."""
     within_share: Estimate = measure(low=-1, high=1, better="lower", invariance=("similarity",))
+    """Change of SS within over SS total."""
     v: Estimate = measure(invariance=("isometry",))
-    """Depends on the scale of each model."""
+    """Change of SS total / n; depends on the scale of each model."""
     w_bar: Estimate = measure(invariance=("isometry",))
-    """Depends on the scale of each model."""
+    """Change of SS within / n; depends on the scale of each model."""
     r2_test: PairedTest
     icc1_test: PairedTest
     within_share_test: PairedTest
