@@ -171,10 +171,15 @@ def _deleted(sums: Deviations) -> dict[str, Floats]:
         }
 
 
+def _unscaled_all(variances: Floats, scale: float) -> Floats:
+    """Variances of rows that were multiplied by `scale`; inf where float64 cannot hold one."""
+    with np.errstate(over="ignore", under="ignore"):
+        return variances / scale / scale
+
+
 def _unscaled(variance: float, scale: float) -> float | Undefined:
     """The variance of rows that were multiplied by `scale`, where float64 can hold it."""
-    with np.errstate(over="ignore", under="ignore"):
-        value = float(np.float64(variance) / scale / scale)
+    value = float(_unscaled_all(np.array([variance]), scale)[0])
     if np.isfinite(value) and (value > 0) == (variance > 0):
         return value
     return Undefined(code="out_of_range", message="The variance is beyond the range of float64.")
@@ -280,7 +285,7 @@ def geometry(context: Context, inputs: GeometryInputs, params: GeometryParams) -
         anisotropy_sd=one if pairs is None else pairs.sd,
         total_variance=estimated(
             one if n == 1 else _unscaled(float(raw_sums.squares.sum()) / (n - 1), stored.scale),
-            deleted_raw["variance"] / stored.scale / stored.scale,
+            _unscaled_all(deleted_raw["variance"], stored.scale),
         ),
         norms=lengths,
         rogue_dimensions=RogueDimensions.build(

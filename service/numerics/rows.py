@@ -92,7 +92,7 @@ def safe_scale(longest: float) -> float:
     """A power of two that brings rows of this length to about 1, where squares need it; else 1."""
     if SAFE_SQUARE[0] < longest < SAFE_SQUARE[1] or longest == 0:
         return 1.0
-    return float(2.0 ** -np.floor(np.log2(longest)))
+    return float(2.0 ** np.clip(-np.floor(np.log2(longest)), -1000, 1000))
 
 
 def unit(x: Rows) -> Floats:
