@@ -1,0 +1,595 @@
+"""One set of tests that every implementation of a port passes, so that one stands for another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from redis import Redis
+
+from service.dataset import Labels
+from service.dataset_record import ColumnFacts, DatasetRecord, hash_dataset, hash_ids
+from service.errors import (
+    Fault,
+    InvalidRequest,
+    NonFiniteRows,
+    UnknownDataset,
+    UnknownGate,
+    UnknownJob,
+)
+from service.gate import Policy
+from service.job import Failure, GateRun, Job, Progress, State, new_id, now
+from service.references import ColumnRef, DatasetRef, NamedDataset, Spec
+from service.storage.objects import ObjectDatasets, ObjectReports
+from service.storage.redis import RedisJobs
+
+THREADS = 8
+DIGEST = "ab" * 32
+START = datetime(2026, 11, 29, 12, tzinfo=UTC)
+
+
+def at_once(work: Callable[[int], Any]) -> list[Any]:
+    """What eight threads got that began together."""
+    ready = threading.Barrier(THREADS)
+    results: list[Any] = [None] * THREADS
+
+    def run(i: int) -> None:
+        ready.wait(10)
+        results[i] = work(i)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def keep(
+    datasets: Any, rows: Any = None, ids: Any = None, columns: Any = None, project: str = "p",
+    name: str | None = None,
+) -> tuple[DatasetRecord, bool]:  # fmt: skip
+    """Write rows to a draft and commit it."""
+    draft = datasets.draft(project)
+    labels = {key: Labels.of(values) for key, values in (columns or {}).items()}
+    n = len(next(iter(labels.values()))) if rows is None else len(rows)
+    if rows is not None:
+        for piece in pieces(rows):
+            draft.write(piece)
+    vectors = None if rows is None else f"{rows.dtype}{rows.shape}{rows.tobytes().hex()[:80]}"
+    record = DatasetRecord(
+        id=draft.id, name=name, n=n, d=None if rows is None else rows.shape[1],
+        dtype=None if rows is None else rows.dtype.name, bytes=0 if rows is None else rows.nbytes,
+        sha256=hash_dataset(n, vectors, hash_ids(ids), labels, Spec(model="m")),
+        vectors_sha256=vectors, ids_sha256=hash_ids(ids),
+        columns={key: ColumnFacts.of(column) for key, column in labels.items()},
+        spec=Spec(model="m"), facts=None, created_at=now(),
+    )  # fmt: skip
+    return datasets.commit(draft, record, ids, labels)
+
+
+def pieces(rows: Any) -> list[bytes]:
+    """The .npy file in pieces of 100,000 bytes."""
+    import io
+
+    file = io.BytesIO()
+    np.save(file, rows)
+    data = file.getvalue()
+    return [data[i : i + 100_000] for i in range(0, len(data), 100_000)]
+
+
+# datasets
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", "|i1"])
+def test_a_dataset_comes_back_as_it_was_kept(dtype: str, datasets: Any) -> None:
+    """Rows bit for bit, ids in order, columns with their types, spec and record."""
+    rows = np.arange(-6, 6).reshape(4, 3).astype(dtype)
+    ids = ("z", "ä/ö", "", "4")
+    columns = {"g": ["x", None, "x", "ü"], "mixed": [1, True, "1", 1.0], "empty": [None] * 4}
+    record, new = keep(datasets, rows, ids, columns, name="n")
+
+    assert new
+    assert datasets.record("p", record.id) == record
+    found = datasets.load("p", record.id)
+    assert found.vectors.dtype == np.dtype(dtype)
+    assert found.vectors.tobytes() == rows.tobytes()
+    assert (found.ids, found.spec) == (ids, Spec(model="m"))
+    assert datasets.ids("p", record.id) == ids
+    for name, values in columns.items():
+        expected = Labels.of(values)
+        for column in (found.columns[name], datasets.column("p", record.id, name)):
+            assert [(type(one), one) for one in column.levels] == [
+                (type(one), one) for one in expected.levels
+            ]
+            assert column.codes.tolist() == expected.codes.tolist()
+            assert column.sha256 == expected.sha256
+
+
+def test_columns_alone_are_a_dataset(datasets: Any) -> None:
+    """Without rows and ids."""
+    record, _ = keep(datasets, columns={"g": ["a", None]})
+    found = datasets.load("p", record.id)
+    assert (found.rows, found.ids, found.n) == (None, None, 2)
+    assert datasets.ids("p", record.id) is None
+
+
+def test_many_pieces_make_one_matrix(datasets: Any) -> None:
+    """Nine megabytes."""
+    rows = np.random.default_rng(1).normal(size=(3000, 400))
+    record, _ = keep(datasets, rows)
+    assert np.array_equal(datasets.load("p", record.id).vectors, rows)
+
+
+def test_equal_content_is_kept_once_in_a_project(datasets: Any) -> None:
+    """The first record stays, whatever the second is called; another project has its own."""
+    rows = np.eye(3)
+    first, _ = keep(datasets, rows, name="one")
+    again, new = keep(datasets, rows, name="two")
+    other, fresh = keep(datasets, rows, project="q")
+
+    assert (again, new) == (first, False)
+    assert fresh
+    assert other.id != first.id
+    assert np.array_equal(datasets.load("p", first.id).vectors, rows)
+
+
+def test_equal_content_from_eight_uploads_is_kept_once(datasets: Any) -> None:
+    """Committed at the same time: one is new, and all get its record."""
+    rows = np.eye(4)
+    got = at_once(lambda i: keep(datasets, rows, ids=tuple("abcd"), columns={"g": [1, 2, 3, 4]}))
+    assert [new for _, new in got].count(True) == 1
+    assert len({record.id for record, _ in got}) == 1
+    assert np.array_equal(datasets.load("p", got[0][0].id).vectors, rows)
+
+
+def test_a_draft_is_not_a_dataset(datasets: Any) -> None:
+    """Not while it is written, not after it was discarded, and not twice."""
+    draft = datasets.draft("p")
+    draft.write(b"x" * 100)
+    with pytest.raises(UnknownDataset):
+        datasets.record("p", draft.id)
+    datasets.discard(draft)
+    datasets.discard(draft)
+    with pytest.raises(UnknownDataset):
+        datasets.load("p", draft.id)
+    datasets.discard(datasets.draft("p"))
+
+
+@pytest.mark.parametrize(
+    "name", ["ds_" + "0" * 24, "", "x", "../p", "ds_\0", "ds_" + "g" * 24, "ds_" + "0" * 24 + "\n"]
+)
+def test_unknown_datasets_are_unknown(name: str, datasets: Any) -> None:
+    """By every way of asking, in the own and in another project."""
+    record, _ = keep(datasets, np.eye(2), columns={"g": [1, 2]})
+    for project, dataset in (("p", name), ("q", record.id)):
+        for ask in (
+            datasets.record, datasets.load, datasets.ids, lambda *a: datasets.column(*a, "g"),
+        ):  # fmt: skip
+            with pytest.raises(UnknownDataset):
+                ask(project, dataset)
+
+
+def test_a_store_says_that_it_can_be_written(datasets: Any) -> None:
+    """And asking leaves no dataset behind."""
+    assert datasets.reachable()
+    assert datasets.reachable()
+
+
+# reports
+
+
+def test_a_report_is_kept_as_it_is(reports: Any) -> None:
+    """Bytes for bytes, by project and digest; anything else is None."""
+    assert reports.get("p", DIGEST) is None
+    data = b'{"x": 1}\xff\0' * 1000
+    assert reports.put("p", DIGEST, data) == data
+    assert reports.get("p", DIGEST) == data
+    assert reports.get("q", DIGEST) is None
+    assert reports.get("p", "cd" * 32) is None
+    assert reports.get("p", "../p") is None
+
+
+def test_the_first_report_stays(reports: Any) -> None:
+    """A later one gets the first in return."""
+    assert reports.put("p", DIGEST, b"first") == b"first"
+    assert reports.put("p", DIGEST, b"second") == b"first"
+    assert reports.get("p", DIGEST) == b"first"
+
+
+def test_eight_writers_agree_on_one_report(reports: Any) -> None:
+    """Whoever comes first, all are told what is stored."""
+    got = at_once(lambda i: reports.put("p", DIGEST, str(i).encode() * 10_000))
+    assert len(set(got)) == 1
+    assert got[0] == reports.get("p", DIGEST)
+    assert len(got[0]) == 10_000
+
+
+# jobs
+
+
+def job(i: int = 0, **changes: Any) -> Job:
+    """A queued job, i seconds after the start."""
+    fields: dict[str, Any] = {
+        "id": new_id("job"), "project": "p", "kind": "geometry", "kind_version": 1,
+        "state": State.queued, "inputs": {"vectors": DatasetRef(dataset="ds_1")}, "params": {},
+        "seed": 0, "cache": True, "tags": {}, "request_digest": DIGEST, "deadline_s": 60,
+        "memory_bytes": 1, "created_at": START + timedelta(seconds=i), **changes,
+    }  # fmt: skip
+    return Job(**fields)
+
+
+def listed(jobs: Any, limit: int = 3, **filters: Any) -> list[str]:
+    """Ids over all pages, newest first."""
+    found, cursor = [], None
+    chosen = {"state": None, "kind": None, "tag": None, **filters}
+    while True:
+        page = jobs.page("p", limit, cursor, **chosen)
+        assert len(page.items) <= limit
+        found += [one.id for one in page.items]
+        if (cursor := page.next_cursor) is None:
+            return found
+        assert len(page.items) == limit, "a page with a successor is full"
+
+
+def test_a_job_comes_back_as_it_was_made(jobs: Any) -> None:
+    """Every field, nested ones included."""
+    fault = Fault(pointer="/inputs/a", message="m", count=3, rows=["x", "ü"])
+    one = job(
+        inputs={
+            "models": [NamedDataset(dataset="ds_1", name="a")],
+            "groups": ColumnRef(dataset="ds_2", column="g/ü"),
+        },
+        params={"level": 0.95, "ks": [1, 2], "x": None}, tags={"ü": "a:b"}, seed=2**53 - 1,
+        started_at=START, finished_at=START, attempts=2, cached=True, state=State.failed,
+        problem=Failure.of(NonFiniteRows("d", [fault])), created_at=now(),
+    )  # fmt: skip
+    jobs.create(one)
+    assert jobs.get("p", one.id) == one
+    assert jobs.find(one.id) == one
+
+
+def test_unknown_jobs_are_unknown(jobs: Any) -> None:
+    """Another project's too; a worker may ask without a project."""
+    one = job()
+    jobs.create(one)
+    for project, name in (("q", one.id), ("p", "job_x"), ("p", ""), ("p", "a\0b")):
+        with pytest.raises(UnknownJob):
+            jobs.get(project, name)
+    assert jobs.find("job_x") is None
+    assert jobs.change("job_x", lambda one: one) is None
+
+
+def test_a_change_counts_and_may_be_declined(jobs: Any) -> None:
+    """The version follows the changes; a declined one leaves everything."""
+    one = job()
+    jobs.create(one)
+    moved = jobs.change(one.id, lambda old: old.moved(State.running, attempts=1))
+    assert (moved.version, moved.state) == (1, State.running)
+    assert jobs.get("p", one.id) == moved
+    assert jobs.change(one.id, lambda old: None) is None
+    assert jobs.get("p", one.id) == moved
+
+
+def test_eight_threads_lose_no_change(jobs: Any) -> None:
+    """Forty increments each: compare-and-set, not read-and-write."""
+    one = job()
+    jobs.create(one)
+
+    def add(i: int) -> None:
+        for _ in range(40):
+            jobs.change(one.id, lambda old: old.model_copy(update={"attempts": old.attempts + 1}))
+
+    at_once(add)
+    found = jobs.get("p", one.id)
+    assert (found.attempts, found.version) == (40 * THREADS, 40 * THREADS)
+
+
+def test_a_job_ends_once(jobs: Any) -> None:
+    """Eight threads end it in three ways: one of them did, and it is counted once."""
+    one = job()
+    jobs.create(one)
+    jobs.change(one.id, lambda old: old.moved(State.running))
+    ends = [State.succeeded, State.failed, State.cancelled]
+    got = at_once(lambda i: jobs.change(one.id, lambda old: old.moved(ends[i % 3])))
+    winners = [found for found in got if found is not None]
+    assert len(winners) == 1
+    assert jobs.get("p", one.id) == winners[0]
+    assert jobs.ended() == {("geometry", winners[0].state.value): 1}
+    assert jobs.active() == []
+
+
+def test_active_jobs_are_those_that_have_not_ended(jobs: Any) -> None:
+    """Of every project; a job that is born ended is counted as ended."""
+    waiting, running, done = job(), job(project="q"), job(kind="cosine_floor")
+    for one in (waiting, running, done):
+        jobs.create(one)
+    jobs.create(job(state=State.succeeded, cached=True))
+    jobs.change(running.id, lambda old: old.moved(State.running))
+    jobs.change(done.id, lambda old: old.moved(State.failed))
+    assert set(jobs.active()) == {waiting.id, running.id}
+    assert jobs.ended() == {("geometry", "succeeded"): 1, ("cosine_floor", "failed"): 1}
+
+
+def test_progress_is_the_last_that_was_told(jobs: Any) -> None:
+    """None before the first."""
+    one = job()
+    jobs.create(one)
+    assert jobs.progress(one.id) is None
+    for done in (1, 2):
+        told = Progress(stage="s", done=done, total=2, eta_s=None if done == 1 else 0.5)
+        jobs.report_progress(one.id, told)
+        assert jobs.progress(one.id) == told
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_jobs_are_paged_newest_first(limit: int, jobs: Any) -> None:
+    """Made in a mixed order; another project's are not shown."""
+    made = [job(i) for i in range(7)]
+    for i in (3, 0, 6, 1, 5, 2, 4):
+        jobs.create(made[i])
+        jobs.create(job(i, project="q"))
+    assert listed(jobs, limit) == [one.id for one in reversed(made)]
+    empty = jobs.page("nobody", limit, None, None, None, None)
+    assert (empty.items, empty.next_cursor) == ([], None)
+
+
+def test_jobs_of_one_instant_are_all_shown_once(jobs: Any) -> None:
+    """Five in the same microsecond, between others, over pages of two."""
+    made = [job(0), *(job(1) for _ in range(5)), job(2)]
+    for one in made:
+        jobs.create(one)
+    got = listed(jobs, 2)
+    assert sorted(got) == sorted(one.id for one in made)
+    assert (got[0], got[-1]) == (made[-1].id, made[0].id)
+
+
+def test_pages_are_stable_while_jobs_arrive_and_change(jobs: Any) -> None:
+    """Between two pages: a new job, an old one that ends, and one that is older than the cursor."""
+    made = [job(i) for i in range(6)]
+    for one in made:
+        jobs.create(one)
+    first = jobs.page("p", 3, None, None, None, None)
+    jobs.create(job(100))
+    jobs.change(made[1].id, lambda old: old.moved(State.cancelled))
+    jobs.create(late := job(-5))
+    second = jobs.page("p", 9, first.next_cursor, None, None, None)
+    shown = [one.id for one in (*first.items, *second.items)]
+    assert shown == [one.id for one in [*reversed(made), late]]
+    assert second.items[1].state is State.cancelled
+
+
+def test_filters_find_the_few_among_the_many(jobs: Any) -> None:
+    """Every hundredth of 450 jobs matches, so that whole pages of the index hold none."""
+    made = [
+        job(
+            i, kind="cosine_floor" if i % 100 == 7 else "geometry",
+            tags={"env": "prod"} if i % 100 == 7 else {"env": "dev"},
+            state=State.cancelled if i % 200 == 7 else State.queued,
+        )
+        for i in range(450)
+    ]  # fmt: skip
+    for one in made:
+        jobs.create(one)
+    wanted = [one.id for one in reversed(made) if one.kind == "cosine_floor"]
+    assert len(wanted) == 5
+    assert listed(jobs, 2, kind="cosine_floor") == wanted
+    assert listed(jobs, 2, tag=("env", "prod")) == wanted
+    assert listed(jobs, 2, state=State.cancelled) == [wanted[0], wanted[2], wanted[4]]
+    assert listed(jobs, 9, kind="cosine_floor", state=State.queued) == [wanted[1], wanted[3]]
+    assert listed(jobs, 9, tag=("env", "x")) == []
+    assert listed(jobs, 200) == [one.id for one in reversed(made)]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "1-", "-job_x", "²-job_" + "0" * 24, "9" * 5000])
+def test_a_foreign_cursor_is_refused(cursor: str, jobs: Any) -> None:
+    """With and without jobs."""
+    for _ in range(2):
+        with pytest.raises(InvalidRequest):
+            jobs.page("p", 3, cursor, None, None, None)
+        jobs.create(job())
+
+
+# gates
+
+
+def gate(**changes: Any) -> GateRun:
+    """A running gate."""
+    policy = {
+        "version": 1, "name": "ü", "inputs": {"a": "vectors"},
+        "checks": {"c": {"kind": "geometry", "inputs": {"vectors": "a"}}},
+        "rules": [{"measure": "c.rankme", "at_least": 1.5}],
+    }  # fmt: skip
+    fields: dict[str, Any] = {
+        "id": new_id("gate"), "project": "p", "policy": Policy.model_validate(policy),
+        "inputs": {"a": DatasetRef(dataset="ds_1")}, "tags": {"k": "v"}, "jobs": {"c": "job_1"},
+        "state": "running", "created_at": now(), **changes,
+    }  # fmt: skip
+    return GateRun(**fields)
+
+
+def test_a_gate_comes_back_as_it_was_made(gates: Any) -> None:
+    """To its own project."""
+    run = gate()
+    gates.create(run)
+    assert gates.get("p", run.id) == run
+    for project, name in (("q", run.id), ("p", "gate_x")):
+        with pytest.raises(UnknownGate):
+            gates.get(project, name)
+    assert gates.change("gate_x", lambda one: one) is None
+
+
+def test_a_gate_is_judged_once(gates: Any) -> None:
+    """Eight verdicts at once: one is stored, at version 1."""
+    run = gate()
+    gates.create(run)
+
+    def judge(i: int) -> Any:
+        done = {"state": "done", "digest": str(i)}
+        return gates.change(
+            run.id, lambda old: old.model_copy(update=done) if old.state == "running" else None
+        )
+
+    got = [one for one in at_once(judge) if one is not None]
+    assert len(got) == 1
+    assert gates.get("p", run.id) == got[0]
+    assert got[0].version == 1
+
+
+# queues
+
+
+def test_a_queue_holds_a_job_once(queue: Any) -> None:
+    """Handed over twice it waits once; stopped or forgotten it is gone and may come again."""
+    one, other = job(), job()
+    assert queue.depth() == 0
+    for _ in range(2):
+        queue.enqueue(one)
+    queue.enqueue(other)
+    assert queue.depth() == 2
+    assert queue.holds(one.id)
+
+    queue.stop(one.id)
+    assert not queue.holds(one.id)
+    assert queue.depth() == 1
+    queue.enqueue(one)
+    queue.forget(one.id)
+    assert not queue.holds(one.id)
+    queue.enqueue(one)
+    assert queue.holds(one.id)
+    assert queue.depth() == 2
+
+
+def test_a_queue_knows_nothing_of_other_jobs(queue: Any) -> None:
+    """Stopping and forgetting them is harmless."""
+    assert not queue.holds("job_x")
+    queue.stop("job_x")
+    queue.forget("job_x")
+    assert queue.depth() == 0
+
+
+# what only the durable ones can do
+
+
+def test_a_folder_of_objects_outlives_the_process(tmp_path: Path) -> None:
+    """Opened again it has everything; rows are mapped, not read."""
+    record, _ = keep(ObjectDatasets(tmp_path), np.eye(3), ("a", "b", "c"), {"g": [1, "1", None]})
+    ObjectReports(tmp_path).put("p", DIGEST, b"x")
+    again = ObjectDatasets(tmp_path)
+    found = again.load("p", record.id)
+    assert isinstance(found.vectors, np.memmap)
+    assert (found.ids, found.columns["g"].levels) == (("a", "b", "c"), (1, "1"))
+    assert keep(again, np.eye(3), ("a", "b", "c"), {"g": [1, "1", None]}) == (record, False)
+    assert ObjectReports(tmp_path).get("p", DIGEST) == b"x"
+
+
+def test_nothing_is_left_of_drafts_and_duplicates(tmp_path: Path) -> None:
+    """After a discarded draft of two megabytes and a second copy: the files of one dataset."""
+    datasets = ObjectDatasets(tmp_path)
+    keep(datasets, np.eye(3), tuple("abc"), {"g": [1, 2, 3]})
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    draft = datasets.draft("p")
+    for _ in range(20):
+        draft.write(b"x" * 100_000)
+    datasets.discard(draft)
+    keep(datasets, np.eye(3), tuple("abc"), {"g": [1, 2, 3]})
+    del draft
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+
+
+def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    """Its folder became a file."""
+    datasets = ObjectDatasets(tmp_path / "store")
+    (tmp_path / "store").rmdir()
+    (tmp_path / "store").write_text("in the way")
+    assert not datasets.reachable()
+
+
+def test_ended_jobs_expire_and_the_listing_goes_on(redis: Redis) -> None:
+    """Ten jobs, of which eight ended a second ago and are kept for one: two are listed."""
+    jobs = RedisJobs(redis, retention_s=1)
+    made = [job(i) for i in range(10)]
+    for i, one in enumerate(made):
+        jobs.create(one)
+        if i not in (2, 7):
+            jobs.change(one.id, lambda old: old.moved(State.cancelled))
+    born = job(20, state=State.succeeded, cached=True)
+    jobs.create(born)
+    assert len(listed(jobs)) == 11
+    cursor = jobs.page("p", 3, None, None, None, None).next_cursor
+    time.sleep(1.1)
+
+    assert [one.id for one in jobs.page("p", 9, cursor, None, None, None).items] == [
+        made[7].id, made[2].id,
+    ]  # fmt: skip
+    assert listed(jobs, 1) == [made[7].id, made[2].id]
+    with pytest.raises(UnknownJob):
+        jobs.get("p", born.id)
+    assert jobs.change(made[0].id, lambda old: old) is None
+    assert redis.zcard("assay:jobs:p") == 2, "the index forgets them too"
+    assert redis.ttl(f"assay:job:{made[2].id}") == -1, "a job that has not ended never expires"
+
+
+def test_a_job_whose_end_was_half_recorded_expires_too(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died between the change of the record and what follows it; the sweeper came."""
+    jobs = RedisJobs(redis, 100)
+    one = job()
+    jobs.create(one)
+    with monkeypatch.context() as dying:
+        dying.setattr(jobs, "_changed", lambda record: None)
+        jobs.change(one.id, lambda old: old.moved(State.cancelled))
+    jobs.retire(one.id)
+    assert jobs.active() == []
+    assert 0 < redis.ttl(f"assay:job:{one.id}") <= 100
+
+
+def test_records_expire_with_what_belongs_to_them(redis: Redis) -> None:
+    """Progress, ended jobs and gates have a time to live."""
+    from service.storage.redis import RedisGates
+
+    jobs, gates = RedisJobs(redis, 100), RedisGates(redis, 100)
+    one, run = job(), gate()
+    jobs.create(one)
+    gates.create(run)
+    jobs.report_progress(one.id, Progress(stage="s", done=0, total=1, eta_s=None))
+    jobs.change(one.id, lambda old: old.moved(State.cancelled))
+    assert 0 < redis.ttl(f"assay:job:{one.id}") <= 100
+    assert redis.ttl(f"assay:progress:{one.id}") > 0
+    assert 0 < redis.ttl(f"assay:gate:{run.id}") <= 100
+
+
+def test_no_value_in_redis_is_large(redis: Redis, tmp_path: Path) -> None:
+    """CASES P30: a job on 20 MB of inline rows and 20,000 labels; the largest key stays under 1 MB."""
+    from service.operations import Services, submit
+    from service.request import parse_request
+    from service.storage.queue import RqQueue
+    from service.storage.redis import RedisGates
+
+    services = Services(
+        ObjectDatasets(tmp_path), ObjectReports(tmp_path), RedisJobs(redis, 60),
+        RedisGates(redis, 60), RqQueue(redis, 3),
+    )  # fmt: skip
+    rows = np.random.default_rng(0).normal(size=(20_000, 250)).astype("<f4")
+    import base64
+
+    data = base64.b64encode(rows.tobytes()).decode()
+    encoded = {"encoding": "base64", "dtype": "<f4", "shape": list(rows.shape), "data": data}
+    body = {
+        "kind": "geometry",
+        "inputs": {
+            "vectors": {"vectors": encoded, "ids": [f"row-{i}" for i in range(20_000)]},
+            "groups": {"values": [f"group-{i % 5000}" for i in range(20_000)]},
+        },
+    }
+    submit(services, "p", parse_request(body))
+    sizes = {key: redis.memory_usage(key, samples=0) for key in redis.scan_iter()}
+    assert sizes
+    assert max(sizes.values()) < 10_000
