@@ -248,6 +248,7 @@ def prepare(
                     )
                 for name in names:
                     ready[name] = replace(ready[name], data=ready[name].data.keep(keep))
+                    _refuse_one_group(ready[name])
     values: dict[str, Any] = {}
     for one in ready.values():
         if one.model is None:
@@ -255,6 +256,14 @@ def prepare(
         else:
             values.setdefault(one.slot.name, {})[one.model] = one.data
     return check.inputs(**values), warnings
+
+
+def _refuse_one_group(one: Loaded) -> None:
+    if isinstance(one.data, Labels) and len(np.unique(one.data.codes)) < 2:
+        raise TooFewGroups(
+            f"One group of `{one.slot.name}` is left after dropping rows; at least 2 are needed.",
+            [Fault(pointer=f"/inputs/{one.slot.name}", message="repair the rows, or regroup them")],
+        )
 
 
 def _dropped(names: list[str], lead: Loaded, keep: NDArray[np.bool_], gone: int) -> Warned:

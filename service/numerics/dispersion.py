@@ -125,9 +125,10 @@ def dispersion_test(
     """
     Permutation test of equal dispersion that exchanges residual vectors, not residual distances.
 
-    Corrected residuals are dealt to places, centres are recomputed, and the F of corrected distances
-    is compared. Exchanging scalar distances instead rejects .16 to 1.00 of true nulls in high
-    dimension. Items of the design are rows.
+    Corrected residuals are dealt to places, centres are recomputed, which shrinks distances by
+    sqrt(1 - 1/n_g) on average, and the F of distances corrected for that is compared with the F of
+    the residuals' own lengths. Exchanging scalar distances instead rejects .16 to 1.00 of true nulls
+    in high dimension. Items of the design are rows.
 
     Notes
     -----
@@ -144,7 +145,7 @@ def dispersion_test(
         squares += np.einsum("ij,ij->i", slab, slab, dtype=np.float64)
     exact = design.labellings <= permutations
     count = int(design.labellings) if exact else permutations
-    seen = float(_statistics(x, squares, design, design.places.astype(np.uint32)[None])[0])
+    seen = float(anova_f(np.sqrt(squares[design.places])[None], design.groups)[0])
     key = stream_key(seed, "dispersion")
 
     def judge(make: Callable[[], Items]) -> tuple[int, int]:
@@ -163,7 +164,7 @@ def dispersion_test(
     for size, hits in ordered_map(judge, source, threads):
         b, done = b + hits, done + size
         step(done, count)
-    return PermutationTest.of(b, count, exact, level)
+    return PermutationTest.of(max(b, 1) if exact else b, count, exact, level)
 
 
 def _same(batch: Items) -> Items:

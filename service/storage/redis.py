@@ -28,6 +28,11 @@ PAGE = 200
 SWAP = """
 if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'json', ARGV[3])
+if ARGV[4] ~= '' then
+  redis.call('EXPIRE', KEYS[1], ARGV[4])
+  redis.call('SREM', KEYS[2], ARGV[5])
+  redis.call('HINCRBY', KEYS[3], ARGV[6], 1)
+end
 return 1
 """
 
@@ -73,19 +78,19 @@ class _Records(Generic[Record]):
     def change(self, record_id: str, move: Callable[[Record], Record | None]) -> Record | None:
         while True:
             old = self.find(record_id)
-            new = None if old is None else move(old)
-            if new is None or old is None:
+            moved = None if old is None else move(old)
+            if moved is None or old is None:
                 return None
-            new = new.model_copy(update={"version": old.version + 1})
+            new = moved.model_copy(update={"version": old.version + 1})
             if self._swap(
-                keys=[self._key(record_id)],
-                args=[old.version, new.version, new.model_dump_json()],
+                keys=[self._key(record_id), "assay:active", "assay:ended"],
+                args=[old.version, new.version, new.model_dump_json(), *self._ending(new)],
             ):
-                self._changed(new)
                 return new
 
-    def _changed(self, record: Record) -> None:
-        pass
+    def _ending(self, record: Record) -> tuple[str | int, str, str]:
+        """Retention, id and what to count it as, where this change ends a job; else empty."""
+        return "", "", ""
 
 
 class RedisJobs(_Records[Job]):
@@ -107,13 +112,10 @@ class RedisJobs(_Records[Job]):
                 pipe.sadd("assay:active", job.id)
             pipe.execute()
 
-    def _changed(self, job: Job) -> None:
-        if job.state.terminal:
-            with self._redis.pipeline(transaction=True) as pipe:
-                pipe.srem("assay:active", job.id)
-                pipe.hincrby("assay:ended", f"{job.kind}:{job.state.value}", 1)
-                pipe.expire(self._key(job.id), self._retention_s)
-                pipe.execute()
+    def _ending(self, job: Job) -> tuple[str | int, str, str]:
+        if not job.state.terminal:
+            return "", "", ""
+        return self._retention_s, job.id, f"{job.kind}:{job.state.value}"
 
     def get(self, project: str, job_id: str) -> Job:
         job = self.find(job_id)

@@ -51,9 +51,10 @@ def performance(
     mean = np.bincount(groups, values) / np.bincount(groups)
     used = np.isfinite(w_tilde)
     count = int(used.sum())
-    if count < 4 or np.ptp(mean[used]) == 0 or np.ptp(w_tilde[used]) == 0:
+    spread, score = _snapped(w_tilde[used]), _snapped(mean[used])
+    if count < 4 or np.ptp(score) == 0 or np.ptp(spread) == 0:
         return Undefined(code="no_spread", message="Four groups that vary in both are needed.")
-    rho = float(stats.spearmanr(w_tilde[used], mean[used]).statistic)
+    rho = float(stats.spearmanr(spread, score).statistic)
     interval: Any = fisher_z(rho, count, params.level, "group")
     if params.census or interval is None:
         bound = Undefined(code="at_bound", message="The correlation is +-1.")
@@ -66,6 +67,12 @@ def performance(
         if needed is not None
         else Undefined(code="no_such_number", message="At a correlation of 0 or 1."),
     )
+
+
+def _snapped(values: Floats) -> Floats:
+    """Values on a grid of 1e-12 of their size: rounding neither breaks ties nor makes spread."""
+    grid = 1e-12 * max(float(np.abs(values).max(initial=0.0)), np.finfo(np.float64).tiny)
+    return np.asarray(np.round(values / grid))
 
 
 def dose_response(

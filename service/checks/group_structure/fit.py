@@ -43,7 +43,7 @@ from service.numerics.partition import (
     without_each_group,
     without_each_unit,
 )
-from service.numerics.permanova import between_test, expected_between, slabs
+from service.numerics.permanova import Slabs, between_test, expected_between, slabs
 from service.numerics.resampling import (
     bca,
 )
@@ -172,7 +172,7 @@ def _between(
         return {**dict.fromkeys(keys, ZERO_TOTAL), "p": none, "p_f2": none}
     with context.stage(f"{name}_permutations") as step:
         x = slabs(source, parts.mean, design, context.threads)
-        squares = _squares(source, parts.mean, design, context.threads)
+        squares = _squares(source, parts.mean, design, x)
         tests = between_test(
             x, squares, design, parts.ss_total, params.permutations, context.seed, params.level,
             context.threads, step,
@@ -204,17 +204,22 @@ def _between(
     }
 
 
-def _squares(source: Source, mean: Floats, design: Design, threads: int) -> Floats:
-    """Sum of squared deviations of each item's rows, (u,)."""
+def _squares(source: Source, mean: Floats, design: Design, x: Slabs) -> Floats:
+    """Sum of squared deviations of each item's rows, (u,); of single rows as the slabs round them."""
+    if design.items == source.n:
+        total = np.zeros(source.n)
+        for slab in x:
+            total += np.einsum("ij,ij->i", slab, slab, dtype=np.float64)
+        return total
     items = Units(design.rows, design.starts, "group")
     found = []
     for span in items.chunks(source.d):
-        total = []
+        lengths = []
         for piece in items.pieces(*span, source.d):
             x = source.take(piece) - mean
-            total.append(np.einsum("ij,ij->i", x, x))
+            lengths.append(np.einsum("ij,ij->i", x, x))
         starts = items.starts[span[0] : span[1]] - items.starts[span[0]]
-        found.append(np.add.reduceat(np.concatenate(total), starts))
+        found.append(np.add.reduceat(np.concatenate(lengths), starts))
     return np.concatenate(found)
 
 

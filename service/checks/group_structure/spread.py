@@ -103,7 +103,7 @@ def _dispersion_p(
     large = parts.counts >= FEWEST_DISPERSED
     if np.count_nonzero(large) < 2:
         return Undefined(
-            code="labelled.groupstoo_small",
+            code="groups_too_small",
             message=f"The p needs two groups of {FEWEST_DISPERSED} rows or more.",
         )
     kept = np.flatnonzero(large[labelled.groups])
