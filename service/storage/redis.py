@@ -81,7 +81,7 @@ class _Records(Generic[Record]):
             moved = None if old is None else move(old)
             if moved is None or old is None:
                 return None
-            new = moved.model_copy(update={"version": old.version + 1})
+            new: Record = moved.model_copy(update={"version": old.version + 1})
             if self._swap(
                 keys=[self._key(record_id), "assay:active", "assay:ended"],
                 args=[old.version, new.version, new.model_dump_json(), *self._ending(new)],

@@ -536,18 +536,23 @@ def test_ended_jobs_expire_and_the_listing_goes_on(redis: Redis) -> None:
     assert redis.ttl(f"assay:job:{made[2].id}") == -1, "a job that has not ended never expires"
 
 
-def test_a_job_whose_end_was_half_recorded_expires_too(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process died between the change of the record and what follows it; the sweeper came."""
+def test_the_end_of_a_job_and_its_bookkeeping_are_one_step(redis: Redis) -> None:
+    """One script call changes, expires and counts: no crash can come in between (commands counted)."""
     jobs = RedisJobs(redis, 100)
     one = job()
     jobs.create(one)
-    with monkeypatch.context() as dying:
-        dying.setattr(jobs, "_changed", lambda record: None)
-        jobs.change(one.id, lambda old: old.moved(State.cancelled))
-    jobs.retire(one.id)
+    before = redis.info("commandstats")
+    jobs.change(one.id, lambda old: old.moved(State.cancelled))
+    after = redis.info("commandstats")
+    calls = {
+        name: after.get(f"cmdstat_{name}", {}).get("calls", 0)
+        - before.get(f"cmdstat_{name}", {}).get("calls", 0)
+        for name in ("evalsha", "eval", "expire", "srem", "multi")
+    }
+    assert calls["evalsha"] + calls["eval"] in (1, 2), "2 where the script was not loaded yet"
+    assert calls["multi"] == 0
     assert jobs.active() == []
+    assert jobs.ended() == {(one.kind, "cancelled"): 1}
     assert 0 < redis.ttl(f"assay:job:{one.id}") <= 100
 
 
