@@ -16,6 +16,7 @@ from service.check import (
     Estimate,
     Inputs,
     Params,
+    PValue,
     Results,
     Undefined,
     check,
@@ -39,6 +40,8 @@ class Part(Results):
 class Difference(Results):
     change: Estimate = measure(better="lower")
     """A change."""
+    p: PValue | None = measure(low=0, high=1)
+    """Its p."""
 
 
 class Colours(Results):
@@ -76,7 +79,14 @@ class ColoursParams(Params):
     """How deep."""
 
 
-@check(version=2, title="Colours", scope=("Says nothing.",), sources=("arXiv:0",), row_limit=7)
+@check(
+    version=2,
+    title="Colours",
+    scope=("Says nothing.",),
+    sources=("arXiv:0",),
+    row_limit=7,
+    memory_factor=2.5,
+)
 def colours(context: Context, inputs: ColoursInputs, params: ColoursParams) -> Colours:
     """Look at colours."""
     limits = {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
@@ -113,7 +123,7 @@ def test_a_check_is_read_off_its_function() -> None:
         ("arXiv:0",),
         7,
     )
-    assert colours.memory_bytes(5) == 5 + 512 * MIB
+    assert colours.memory_bytes(5) == 12 + 512 * MIB
 
 
 def test_a_function_of_another_shape_is_no_check() -> None:
@@ -151,6 +161,7 @@ def test_measures_are_found_at_every_depth_and_nothing_else_is() -> None:
         "other.share",
         "models.{model}.share",
         "differences.{later}.{earlier}.change",
+        "differences.{later}.{earlier}.p",
     ]
     hue, share = found["hue"], found["part.share"]
     assert (hue.unit, hue.low, hue.high, hue.better) == ("degrees", None, None, None)
@@ -161,6 +172,7 @@ def test_measures_are_found_at_every_depth_and_nothing_else_is() -> None:
     assert found["bright"].shape == "estimated"
     assert found["models.{model}.share"].shape == "estimated"
     assert found["differences.{later}.{earlier}.change"].better == "lower"
+    assert found["differences.{later}.{earlier}.p"].shape == "p_value"
 
 
 def test_a_check_runs_with_one_blas_thread_and_gives_the_threads_back() -> None:

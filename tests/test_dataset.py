@@ -88,15 +88,26 @@ def test_kept_labels_are_the_labels_of_the_kept_values(
 
 
 @given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=20), st.data())
-def test_dense_codes_have_no_gaps_after_rows_are_left_out(
+def test_dense_codes_number_the_labels_in_use_in_row_order(
     values: list[str], data: st.DataObject
 ) -> None:
-    """Compared with the classes of equal values."""
+    """Compared with a dictionary of the kept values, which keeps the order of insertion."""
     keep = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))))
     kept = [value for value, chosen in zip(values, keep, strict=True) if chosen]
-    dense = Labels.of(values).keep(keep).dense
-    assert sorted(set(dense.tolist())) == list(range(len(set(kept))))
-    assert len(set(zip(kept, dense.tolist(), strict=True))) == len(set(kept))
+    labels = Labels.of(values).keep(keep)
+    places = {value: place for place, value in enumerate(dict.fromkeys(kept))}
+    assert labels.dense.tolist() == [places[value] for value in kept]
+    assert labels.dense_levels == tuple(places)
+
+
+def test_numbers_are_read_as_numbers_and_strings_are_refused() -> None:
+    """Closed form: true is 1, a missing one is NaN."""
+    got = Labels.of([1, 0.5, True, None, False, -3]).numbers
+    assert got.tolist()[:3] == [1, 0.5, 1]
+    assert np.isnan(got[3])
+    assert got.tolist()[4:] == [0, -3]
+    with pytest.raises(InvalidRequest, match="strings where numbers"):
+        _ = Labels.of([1, "2"]).numbers
 
 
 def test_a_dataset_knows_its_shape_and_names_its_rows() -> None:

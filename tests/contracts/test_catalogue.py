@@ -1,9 +1,10 @@
 """
 What every check of the catalogue owes, whatever it computes.
 
-Inputs are built from a check's declared slots, so a new check is covered when its line is added. A
-measure that is computed on unit rows and unchanged by an isometry of *them* cannot be reached
-through the check's inputs, which are normalised again: it names its kernel in `ON_UNIT_ROWS`.
+Inputs are built from a check's declared slots, so a new check is covered when its line is added. Two
+tables hold what cannot be guessed: `COLUMNS` says how to fill a column that may not hold any six
+labels, and `ON_UNIT_ROWS` names the kernel of a measure that is computed on unit rows and unchanged
+by an isometry of *them*, which inputs that are normalised again cannot reach.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from scipy.stats import ortho_group
 
 import service.checks
@@ -45,6 +46,13 @@ def dispersion(rows: Array) -> float:
 
 ON_UNIT_ROWS: dict[tuple[str, str], Callable[[Array], float]] = {
     ("geometry", "dispersion_v"): dispersion,
+}
+
+COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
+    ("group_structure", "strata"): lambda i: i % 2,
+    ("group_structure", "units"): lambda i: i % 12,
+    ("group_structure", "levels"): lambda i: i // 6 % 2,
+    ("group_structure", "response"): lambda i: (i * i) % 7,
 }
 
 checks = pytest.mark.parametrize("check", CATALOGUE, ids=[check.kind for check in CATALOGUE])
@@ -89,11 +97,14 @@ def counts(check: Check, made: Made) -> dict[str, int]:
     }
 
 
-def columns(check: Check, made: Made, groups: int = 6) -> dict[str, list[Any]]:
-    """Labels for every column of a row set that is there: sizes differ by one at most."""
+def columns(check: Check, made: Made) -> dict[str, list[Any]]:
+    """Labels for every column of a row set that is there: six, unless `COLUMNS` says otherwise."""
     sizes = counts(check, made)
     return {
-        slot.name: [f"g{i % groups}" for i in range(sizes[slot.rows])]
+        slot.name: [
+            COLUMNS.get((check.kind, slot.name), lambda i: f"g{i % 6}")(i)
+            for i in range(sizes[slot.rows])
+        ]
         for slot in check.slots
         if slot.kind == "column" and slot.rows in sizes
     }
@@ -132,12 +143,35 @@ def results(
     return check.run(
         context or Context(seed=seed, threads=threads),
         check.inputs(**inputs),
-        check.params(**(params or {})),
+        check.params(**{**few(check), **(params or {})}),
     )
 
 
+def few(check: Check) -> dict[str, Any]:
+    """Small numbers where a check asks for many resamples; one thousand teach no more here."""
+    return {
+        name: 39
+        for name, info in check.params.model_fields.items()
+        if isinstance(info.default, int) and info.default > 50
+    }
+
+
+def accepted(check: Check, name: str) -> Any:
+    """A value other than nothing for a parameter that may be left out."""
+    info = check.params.model_fields[name]
+    options = [info.annotation, *get_args(info.annotation)]
+    choices = [c for o in options if get_origin(o) is Literal for c in get_args(o)]
+    for choice in (*choices, 0.5, 7, "x"):
+        try:
+            check.params(**{name: choice})
+        except ValidationError:
+            continue
+        return choice
+    raise AssertionError(f"no value found for `{name}`")
+
+
 def switches(check: Check) -> list[dict[str, Any]]:
-    """The defaults, and each yes-no or named choice of the check's own turned another way."""
+    """The defaults, each yes-no or named choice turned another way, and everything optional asked."""
     found: list[dict[str, Any]] = [{}]
     for name, info in check.params.model_fields.items():
         if name in Params.model_fields:
@@ -146,7 +180,9 @@ def switches(check: Check) -> list[dict[str, Any]]:
         choices = [c for o in options if get_origin(o) is Literal for c in get_args(o)]
         choices += [False, True] if info.annotation is bool else []
         found += [{name: choice} for choice in choices if choice != info.default]
-    return found
+    left_out = [name for name, info in check.params.model_fields.items() if info.default is None]
+    asked = {name: accepted(check, name) for name in left_out}
+    return [*found, asked] if asked and asked not in found else found
 
 
 def at(found: Any, path: str) -> list[Any]:
@@ -248,22 +284,16 @@ def test_a_check_is_documented(check: Check) -> None:
 
 
 @checks
-def test_every_field_of_the_results_is_documented(check: Check) -> None:
-    """Walks the JSON schema: no number without a sentence, no object without closed keys."""
-
-    def models(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        yield schema
-        yield from schema.get("$defs", {}).values()
-
-    for model in models(check.results.model_json_schema(mode="serialization")):
-        if model.get("type") != "object" or "properties" not in model:
-            continue
-        assert model["additionalProperties"] is False
-        for name, field in model["properties"].items():
-            plain = field.get("type") in ("number", "integer") or "anyOf" in field
-            inner = json.dumps(field)
-            if plain and "$ref" not in inner and model["title"] not in ("Undefined", "Interval"):
-                assert field.get("description"), f"{model['title']}.{name}"
+def test_results_hold_no_free_objects(check: Check) -> None:
+    """Walks the JSON schema: every object is closed, or holds parts by the name of a model."""
+    schema = check.results.model_json_schema(mode="serialization")
+    for model in (schema, *schema.get("$defs", {}).values()):
+        for thing in walk(model):
+            if thing.get("type") == "object" and "properties" in thing:
+                assert thing["additionalProperties"] is False
+            elif thing.get("type") == "object":
+                inner = thing["additionalProperties"]
+                assert "$ref" in inner or "additionalProperties" in inner
 
 
 def test_every_module_of_checks_is_in_the_catalogue_once() -> None:
@@ -280,13 +310,15 @@ def test_every_module_of_checks_is_in_the_catalogue_once() -> None:
 def test_every_measure_is_found_where_its_path_says(check: Check) -> None:
     """Compared with a real report: no path leads nowhere, and its shape is the declared one."""
     made = make(check, np.random.default_rng(1))
-    data = json.loads(results(check, made).model_dump_json())
-    reached = 0
+    data = [
+        json.loads(results(check, made, labels, params=params).model_dump_json())
+        for labels in variants(check, made)
+        for params in switches(check)
+    ]
     for measure in check.measures:
-        for value in at(data, measure.path)[:1]:
-            reached += 1
-            assert isinstance(value, dict) == (measure.shape == "estimated"), measure.path
-    assert reached >= len(check.measures) / 2
+        values = [value for found in data for value in at(found, measure.path)]
+        assert values, f"`{measure.path}` is null whatever is asked"
+        assert {isinstance(value, dict) for value in values} == {measure.shape != "scalar"}
 
 
 @checks
@@ -307,6 +339,7 @@ def test_runs_and_threads_give_the_same_bytes(
 
 
 @checks
+@settings(max_examples=8)
 @given(seed=seeds, optional=st.booleans())
 def test_results_survive_json_with_a_reason_beside_every_null(
     check: Check, seed: int, optional: bool
@@ -319,6 +352,7 @@ def test_results_survive_json_with_a_reason_beside_every_null(
 
 
 @checks
+@settings(max_examples=8)
 @given(seed=seeds)
 def test_the_order_of_rows_moves_nothing_but_what_the_seed_moves(check: Check, seed: int) -> None:
     """Compared with the rows in another order; what another seed moves is sampled and left out."""
@@ -329,18 +363,18 @@ def test_the_order_of_rows_moves_nothing_but_what_the_seed_moves(check: Check, s
     moved = {name: rows[order[name.partition(".")[0]]] for name, rows in made.items()}
     for labels in variants(check, made):
         shuffled = {name: [values[i] for i in order[name]] for name, values in labels.items()}
-        before, other_seed, after = (
+        before, after, *other_seeds = (
             json.loads(found.model_dump_json())
             for found in (
                 results(check, made, labels, seed=0),
-                results(check, made, labels, seed=1),
                 results(check, moved, shuffled, seed=0),
+                *(results(check, made, labels, seed=other) for other in (1, 2, 3)),
             )
         )
         compared = 0
         for measure in check.measures:
             one = shown(before, measure.path)
-            if one == shown(other_seed, measure.path):
+            if all(one == shown(other, measure.path) for other in other_seeds):
                 compared += 1
                 assert shown(after, measure.path) == pytest.approx(one, rel=1e-8, abs=1e-9), (
                     measure.path
@@ -393,7 +427,7 @@ def before_and_after(check: Check, kind: str, rng: np.random.Generator) -> tuple
             y = exponential(z, c)
             for i, name in enumerate(names):
                 base[name], mapped[name] = z[i * n : (i + 1) * n], y[i * n : (i + 1) * n]
-        width = next(iter(mapped.values())).shape[1]
+        width = max((x.shape[1] for x in mapped.values()), default=D)
         for name in set(made) - set(base):
             half = rng.normal(size=(4, width))
             mapped[name] = np.stack([half, -half], axis=1).reshape(8, width)
@@ -412,13 +446,15 @@ def before_and_after(check: Check, kind: str, rng: np.random.Generator) -> tuple
 
 @checks
 @pytest.mark.parametrize("kind", MAPS)
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(seed=seeds, optional=st.booleans())
 def test_declared_maps_leave_a_measure_unchanged(
     check: Check, kind: str, seed: int, optional: bool
 ) -> None:
     """Compared with itself before a random map of the kind it declares, intervals included."""
     before, after = before_and_after(check, kind, np.random.default_rng(seed))
+    raw = kind not in ("similarity", "monotone") and "normalise" in check.params.model_fields
+    params = {"normalise": False} if raw else {}  # rows as they are, where a check can take them
     if not optional and kind != "monotone":
         kept = [name for slot in check.slots if slot.required for name in names_of(slot)]
         before, after = (
@@ -426,7 +462,8 @@ def test_declared_maps_leave_a_measure_unchanged(
         )
     for labels in variants(check, before):
         one, other = (
-            json.loads(results(check, made, labels).model_dump_json()) for made in (before, after)
+            json.loads(results(check, made, labels, params=params).model_dump_json())
+            for made in (before, after)
         )
         for measure in check.measures:
             if kind not in measure.invariance:
@@ -445,6 +482,7 @@ def test_declared_maps_leave_a_measure_unchanged(
 
 
 @checks
+@settings(max_examples=10)
 @given(seed=seeds)
 def test_the_maps_are_what_they_are_called(check: Check, seed: int) -> None:
     """Compared with the definition of each map on cosines, lengths and distances."""

@@ -7,14 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.stats._resampling import BootstrapResult
 
 from service.numerics.moments import Units, deviations
 from service.numerics.resampling import (
+    bca,
     clopper_pearson,
+    fisher_z,
+    holm,
     jackknife_se,
     jackknife_t,
     share_interval,
+    simultaneous,
     t_quantile,
+    t_test,
 )
 from service.numerics.rows import Directions
 
@@ -179,3 +185,149 @@ def test_the_interval_of_a_dispersion_covers_at_its_level() -> None:
         got = jackknife_t(float(sums.squares.sum() / 120), without, 0.95, "group")
         inside += got.low <= truth <= got.high
     assert 0.92 <= inside / 1500 <= 0.97
+
+
+@given(st.integers(6, 40), st.integers(0, 10**6), levels)
+def test_bca_is_scipys_on_the_same_resamples(n: int, seed: int, level: float) -> None:
+    """Compared with scipy.stats.bootstrap(method="BCa") given our resamples, skew data."""
+    rng = np.random.default_rng(seed)
+    x = rng.exponential(size=n)
+    resampled = np.var(x[rng.integers(0, n, size=(999, n))], axis=1)
+    before = BootstrapResult(
+        confidence_interval=None, bootstrap_distribution=resampled, standard_error=0.0
+    )
+    expected = stats.bootstrap(
+        (x,), np.var, n_resamples=0, confidence_level=level, method="BCa", bootstrap_result=before
+    ).confidence_interval
+    deleted = np.array([np.var(np.delete(x, i)) for i in range(n)])
+    got = bca(float(np.var(x)), resampled, deleted, level)
+    assert got is not None
+    assert (got.low, got.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    assert (got.method, got.level, got.unit, got.resamples) == ("bca", level, "group", 999)
+
+
+def test_bca_without_bias_and_acceleration_is_the_percentile_interval() -> None:
+    """Closed form: symmetric resamples and symmetric deleted values leave plain quantiles."""
+    resampled = np.linspace(-1, 1, 2001)
+    got = bca(0.0, resampled, np.array([-2.0, -1, 0, 1, 2]), 0.9)
+    assert got is not None
+    assert (got.low, got.high) == pytest.approx((-0.9, 0.9), abs=1e-12)
+
+
+def test_bca_counts_resamples_that_equal_the_estimate_half() -> None:
+    """Closed form: a third below, a third equal, a third above have no bias."""
+    resampled = np.repeat([0.0, 1.0, 2.0], 100)
+    got = bca(1.0, resampled, np.array([-1.0, 0, 1]), 0.5)
+    assert got is not None
+    assert (got.low, got.high) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("resampled", "deleted"),
+    [
+        (np.ones(99), np.arange(5.0)),  # all above the estimate
+        (-np.ones(99), np.arange(5.0)),
+        (np.linspace(-1, 1, 99), np.ones(5)),
+        (np.linspace(-1, 1, 99), np.array([1.0, 2.0, np.nan, 0.0])),
+        (np.where(np.arange(99) % 9 == 0, np.nan, np.linspace(-1, 1, 99)), np.arange(5.0)),
+    ],
+)
+def test_bca_needs_variation_and_defined_values(resampled: np.ndarray, deleted: np.ndarray) -> None:
+    """Compared with the definition: an infinite bias, 0/0 acceleration, or undefined values."""
+    assert bca(0.0, resampled, deleted, 0.95) is None
+
+
+def test_bca_leaves_out_a_few_undefined_resamples() -> None:
+    """Compared with itself on the defined resamples alone."""
+    rng = np.random.default_rng(0)
+    resampled = rng.gamma(3, size=1000)
+    deleted = rng.gamma(3, size=12)
+    without = bca(3.0, resampled[5:], deleted, 0.95)
+    resampled[:5] = np.nan
+    assert bca(3.0, resampled, deleted, 0.95) == without is not None
+
+
+@given(st.integers(1, 5), st.integers(0, 10**6), levels)
+def test_simultaneous_intervals_cover_the_share_of_resamples_they_promise(
+    k: int, seed: int, level: float
+) -> None:
+    """Compared with a count: the largest |t| of that share of resamples lies inside all intervals."""
+    rng = np.random.default_rng(seed)
+    estimates, errors = rng.normal(size=k), rng.uniform(0.1, 2, size=k)
+    mixing = rng.normal(size=(k, k))
+    resampled = estimates + rng.normal(size=(801, k)) @ mixing
+    got = simultaneous(estimates, resampled, errors, level)
+    assert got is not None
+    low, high = (np.array([getattr(i, end) for i in got]) for end in ("low", "high"))
+    inside = ((resampled >= low - 1e-12) & (resampled <= high + 1e-12)).all(axis=1)
+    assert inside.sum() == np.floor(800 * level + 1e-9) + 1
+    assert (high + low) / 2 == pytest.approx(estimates)
+    assert np.ptp((high - low) / errors) < 1e-9  # one critical value for all
+    assert {(i.method, i.level, i.unit, i.resamples) for i in got} == {
+        ("max_t", level, "group", 801)
+    }
+
+
+def test_simultaneous_intervals_by_hand() -> None:
+    """By hand: |t| of three resamples are (1, 2), (3, 1), (0, 2.5): maxima 2, 3, 2.5."""
+    resampled = np.array([[1.0, 24], [3, 22], [0, 15]])
+    got = simultaneous(np.array([0.0, 20]), resampled, np.array([1.0, 2]), 0.5)
+    assert got is not None
+    assert [(i.low, i.high) for i in got] == [(-2.5, 2.5), (15, 25)]
+    assert simultaneous(np.array([0.0, 20]), resampled, np.array([1.0, 0]), 0.5) is None
+
+
+@given(st.floats(-3, 3), st.floats(0.01, 2), st.integers(5, 60))
+def test_the_t_test_is_scipys_of_a_mean(mean: float, sd: float, n: int) -> None:
+    """Compared with scipy.stats.ttest_1samp on a sample with that mean and spread."""
+    x = np.linspace(-1, 1, n) * sd + mean
+    p = t_test(float(x.mean()), float(stats.sem(x)), n)
+    assert p == pytest.approx(stats.ttest_1samp(x, 0).pvalue, rel=1e-8)
+    assert t_test(mean, 0.0, n) is None
+
+
+def plain_holm(p_values: list[float]) -> list[float]:
+    """Holm 1979 by its definition: smallest level at which each hypothesis falls."""
+    m = len(p_values)
+    order = sorted(range(m), key=lambda i: p_values[i])
+    adjusted = [0.0] * m
+    for rank, i in enumerate(order):
+        adjusted[i] = min(1.0, max((m - r) * p_values[order[r]] for r in range(rank + 1)))
+    return adjusted
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=12))
+def test_holm_steps_down_over_the_p_values_there_are(p_values: list[float | None]) -> None:
+    """Compared with the definition over the known ones; an unknown p takes no part."""
+    known = [p for p in p_values if p is not None]
+    expected = iter(plain_holm(known))
+    assert holm(p_values) == pytest.approx(
+        [None if p is None else next(expected) for p in p_values]
+    )
+
+
+def test_holm_by_hand() -> None:
+    """By hand: .01, .04, .03, .005 become .03, .06, .06, .02."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    assert holm([None, 0.7]) == [None, 0.7]
+
+
+@given(st.integers(5, 60), st.integers(0, 10**6), levels)
+def test_fishers_interval_is_scipys_of_a_correlation(n: int, seed: int, level: float) -> None:
+    """Compared with scipy.stats.pearsonr(...).confidence_interval."""
+    x, y = np.random.default_rng(seed).normal(size=(2, n))
+    found = stats.pearsonr(x, y)
+    expected = found.confidence_interval(level)
+    got = fisher_z(float(found.statistic), n, level, "group")
+    assert got is not None
+    assert (got.low, got.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    assert (got.method, got.level, got.unit, got.resamples) == ("fisher_z", level, "group", n)
+
+
+def test_fishers_interval_needs_four_units_and_less_than_one() -> None:
+    """Closed form: 1/sqrt(n - 3) and artanh 1 are infinite."""
+    assert fisher_z(0.5, 3, 0.95, "group") is None
+    assert fisher_z(1.0, 30, 0.95, "group") is None
+    assert fisher_z(-1.0, 30, 0.95, "group") is None
+    assert fisher_z(0.5, 4, 0.95, "group") is not None
