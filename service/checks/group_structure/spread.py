@@ -9,7 +9,6 @@ from service.check import (
     Undefined,
 )
 from service.checks.group_structure.declared import (
-    ZERO_WITHIN,
     DispersionTest,
     GroupStructureParams,
     p_value,
@@ -32,6 +31,7 @@ from service.numerics.permanova import PermutationTest
 from service.numerics.rows import Floats, Source
 
 FEWEST_DISPERSED = 5
+NO_SPREAD = 1e-20
 
 
 def dispersion_of(
@@ -62,9 +62,9 @@ def dispersion_of(
     errors = residuals(source, parts, labelled.groups)
     groups = Units.groups(labelled.groups)
     away = distances(errors, groups, context.threads)
-    f = float(_f_of_several(away, groups)[0])
-    if not np.isfinite(f):
-        return undefined(ZERO_WITHIN)
+    f = _f_of_several(away, groups)
+    if isinstance(f, Undefined):
+        return undefined(f)
     return DispersionTest.build(  # type: ignore[no-any-return]
         f=f,
         p=p_value(_dispersion_p(context, name, source, parts, labelled, params), params.level),
@@ -77,15 +77,23 @@ def _median_f(source: Source, groups: Units) -> float | Undefined:
     medians = median_distances(source, groups)
     if medians is None:
         return Undefined(code="too_large", message="Spatial medians are found up to 2e7 numbers.")
-    f = float(_f_of_several(medians, groups)[0])
-    return f if np.isfinite(f) else ZERO_WITHIN
+    return _f_of_several(medians, groups)
 
 
-def _f_of_several(values: Floats, groups: Units) -> Floats:
+def _f_of_several(values: Floats, groups: Units) -> float | Undefined:
     """F over the groups of two rows or more; values in group order."""
     kept = groups.counts > 1
-    starts = np.concatenate([[0], np.cumsum(groups.counts[kept])])
-    return anova_f(values[np.repeat(kept, groups.counts)][None], starts)
+    sizes = groups.counts[kept]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    chosen = values[np.repeat(kept, groups.counts)]
+    means = np.add.reduceat(chosen, starts[:-1]) / sizes
+    within = np.square(chosen - np.repeat(means, sizes)).sum()
+    if within <= NO_SPREAD * np.square(chosen).sum():
+        return Undefined(
+            code="no_spread",
+            message="In every group rows lie equally far from their centre, as two rows always do.",
+        )
+    return float(anova_f(chosen[None], starts)[0])
 
 
 def _dispersion_p(
