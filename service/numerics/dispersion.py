@@ -145,7 +145,8 @@ def dispersion_test(
         squares += np.einsum("ij,ij->i", slab, slab, dtype=np.float64)
     exact = design.labellings <= permutations
     count = int(design.labellings) if exact else permutations
-    seen = float(anova_f(np.sqrt(squares[design.places])[None], design.groups)[0])
+    identity = design.places.astype(np.uint32)[None]
+    seen = float(anova_f(_lengths(x, squares, design, identity), design.groups)[0])
     key = stream_key(seed, "dispersion")
 
     def judge(make: Callable[[], Items]) -> tuple[int, int]:
@@ -171,16 +172,22 @@ def _same(batch: Items) -> Items:
     return batch
 
 
-def _statistics(x: Slabs, squares: Floats, design: Design, arrangements: Items) -> Floats:
-    """F of corrected distances to the recomputed centres, (p,)."""
+def _lengths(x: Slabs, squares: Floats, design: Design, arrangements: Items) -> Floats:
+    """Distances to the recomputed centres, by place, (p, u)."""
     sizes = np.diff(design.groups)
     dots = np.zeros(arrangements.shape)
     centre2 = np.zeros((len(arrangements), len(sizes)))
     for slab in x:
         add_centre_dots(slab, arrangements, design.groups, dots, centre2)
     squared = squares[arrangements] - 2 * dots + np.repeat(centre2, sizes, axis=1)
+    return np.sqrt(np.maximum(squared, 0))
+
+
+def _statistics(x: Slabs, squares: Floats, design: Design, arrangements: Items) -> Floats:
+    """F of corrected distances to the recomputed centres, (p,)."""
+    sizes = np.diff(design.groups)
     correction = np.repeat(np.sqrt(sizes / np.maximum(sizes - 1, 1)), sizes)
-    return anova_f(np.sqrt(np.maximum(squared, 0)) * correction, design.groups)
+    return anova_f(_lengths(x, squares, design, arrangements) * correction, design.groups)
 
 
 def distances(errors: Residuals, units: Units, threads: int) -> Floats:
