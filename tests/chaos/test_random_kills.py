@@ -1,0 +1,92 @@
+"""Small real jobs come in while workers and job processes are killed at random: none is lost."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from service.storage.queue import LEASE_S
+
+from .processes import descendants, kill, words
+from .stack import Stack
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
+]
+
+JOBS = 40
+PAUSE_S = 0.4
+KILL_EVERY_S = 1.5
+DRAINED_S = 2 * LEASE_S + 30
+"""The last kill may fall between taking and starting a job, which then waits for two leases."""
+MANY_ATTEMPTS = 20
+PARAMS = {"derangements": 500}
+
+
+class Killer(threading.Thread):
+    """Kills a worker or a job process of a stack every so often."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__()
+        self.killed: list[str] = []
+        self._stack, self._stop_it = stack, threading.Event()
+
+    def run(self) -> None:
+        draw = random.Random(0)
+        while not self._stop_it.wait(KILL_EVERY_S):
+            found = [pid for pid in descendants(self._stack.pid) if "workers.main" in words(pid)]
+            jobs = [pid for pid in found if self._stack.pid != self._stack.worker_of(pid)]
+            victims = jobs if jobs and draw.random() < 0.5 else found
+            if victims:
+                kill(victim := draw.choice(victims))
+                self.killed.append("job process" if victim in jobs else "worker")
+
+    def stop(self) -> None:
+        self._stop_it.set()
+        self.join()
+
+
+def test_forty_jobs_end_with_one_report_each_while_processes_die(
+    serve: Callable[..., Stack],
+    undisturbed: Callable[..., list[str]],
+    measured: Callable[[str, object], None],
+) -> None:
+    """Every accepted job succeeds, with the digest of a run that nobody disturbs."""
+    rng = np.random.default_rng(0)
+    sides = {side: rng.standard_normal((50, 8)).astype(np.float32) for side in "ab"}
+    inputs = {side: {"path": f"{side}.npy"} for side in sides}
+    expected = undisturbed(
+        sides,
+        [
+            {"kind": "cosine_floor", "inputs": inputs, "params": PARAMS, "seed": seed}
+            for seed in range(JOBS)
+        ],
+    )
+    stack = serve(workers=2, ASSAY_JOB_ATTEMPTS=str(MANY_ATTEMPTS))
+    datasets = {side: stack.upload(rows) for side, rows in sides.items()}
+
+    killer = Killer(stack)
+    killer.start()
+    jobs = []
+    for seed in range(JOBS):
+        jobs.append(stack.submit("cosine_floor", datasets, seed, params=PARAMS))
+        time.sleep(PAUSE_S)
+    killer.stop()
+    until_s = time.monotonic() + DRAINED_S
+    ended = [stack.ended(job, max(1.0, until_s - time.monotonic())) for job in jobs]
+
+    assert {job["state"] for job in ended} == {"succeeded"}
+    reports = [stack.report(job) for job in jobs]
+    assert [report["digest"] for report in reports] == expected
+    assert stack.stored_reports() == sorted(report["request_digest"] for report in reports)
+    assert killer.killed
+    measured("killed while forty jobs came in", killer.killed)
+    measured("attempts of the forty jobs", [job["attempts"] for job in ended])

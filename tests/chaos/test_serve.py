@@ -1,0 +1,113 @@
+"""`serve` leaves nothing behind, and does not start where it must not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .processes import alive, descendants, process_parents, words
+from .stack import Stack, environment
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
+]
+
+GONE_S = 15
+USAGE = 2
+
+
+@pytest.fixture(scope="module")
+def shared(serve: Callable[..., Stack]) -> Stack:
+    return serve(workers=2)
+
+
+@pytest.fixture
+def stack(shared: Stack) -> Stack:
+    """A running service; a test may stop it."""
+    return shared if alive(shared.pid) else shared.started()
+
+
+def of_this_home(stack: Stack) -> list[str]:
+    """Processes anywhere that were started with this folder, or name it."""
+    found = []
+    for pid in process_parents():
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if str(stack.home).encode() in environ or str(stack.home) in words(pid):
+            found.append(words(pid))
+    return found
+
+
+def test_sigterm_leaves_no_process(stack: Stack, rows: Any) -> None:
+    """Server, API, workers and supervisor are gone, with exit code 0, and the port is free."""
+    job = stack.submit("stuck", {"vectors": stack.upload(rows)})
+    assert stack.ended(job, 10)["state"] == "succeeded"
+    assert of_this_home(stack)
+
+    code, seconds = stack.stop(GONE_S)
+
+    assert code == 0
+    assert seconds < GONE_S
+    assert of_this_home(stack) == []
+
+
+def test_sigterm_leaves_no_process_while_a_job_is_inside_a_c_call(stack: Stack, rows: Any) -> None:
+    """A worker is asked twice and then gives up its job with its process."""
+    stack.hold(1, 600)
+    stack.submit("stuck", {"vectors": stack.upload(rows)}, seed=1)
+    process = stack.inside(1)
+
+    code, _ = stack.stop(GONE_S)
+
+    assert code == 0
+    assert not alive(process)
+    assert of_this_home(stack) == []
+
+
+def command(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:
+    """`assay ...` in the folder of a stack."""
+    return subprocess.run(
+        [sys.executable, "-m", "assay_client.cli", *words],
+        cwd=stack.tree,
+        env=environment(stack.tree, stack.home),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def test_a_second_serve_on_the_same_folder_is_refused(stack: Stack, rows: Any) -> None:
+    """It says why, exits with 2, and the first goes on as if nothing had happened."""
+    before = sorted(descendants(stack.pid))
+
+    second = command(stack, "serve", "--port", "0")
+
+    assert second.returncode == USAGE
+    assert "Another `assay serve` uses" in second.stderr
+    assert "ASSAY_HOME" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert sorted(descendants(stack.pid)) == before
+    job = stack.submit("stuck", {"vectors": stack.upload(rows)})
+    assert stack.ended(job, 10)["state"] == "succeeded"
+
+
+def test_serving_beyond_loopback_without_keys_is_refused(tree: Path, tmp_path: Path) -> None:
+    """It exits with 2 before anything starts, and says how to make a key."""
+    stack = Stack(tree, tmp_path / "home")
+
+    refused = command(stack, "serve", "--host", "0.0.0.0")
+
+    assert refused.returncode == USAGE
+    assert "assay keys create" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (stack.home / "server").exists()
+    assert of_this_home(stack) == []
