@@ -277,6 +277,18 @@ def test_with_keys_proxies_and_other_hosts_are_welcome(door_of: Any) -> None:
     assert door_of("search", ALL).get("/v1/jobs", headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.9", "assay.example"])
+def test_without_keys_no_other_address_is_bound(host: str, tmp_path: Path) -> None:
+    """Refused before anything is started, with the way out."""
+    from service.settings import Settings
+    from workers.stack import assemble
+
+    settings = Settings.read({"ASSAY_HOME": str(tmp_path / "home")})
+    with pytest.raises(InvalidRequest, match="assay keys create"):
+        assemble(settings, workers=1, api=(host, 8000))
+    assert not (tmp_path / "home").exists()
+
+
 def test_alive_and_ready_need_no_key(knock: Any, file: Path) -> None:
     """An orchestrator has none; they tell nothing of any project."""
     create_key(file, "search", ALL)

@@ -413,9 +413,14 @@ def test_what_is_not_json_is_malformed(body: bytes, door: Any, refusal: Any) -> 
 
 def test_ids_and_columns_have_one_entry_per_row(door: Any, refusal: Any) -> None:
     """All wrong lengths are named in one answer."""
-    body = {"vectors": [[1.0], [2.0]], "ids": ["a"], "columns": {"g": ["x"], "h": ["x", "y"]}}
+    body = {
+        "vectors": [[1.0], [2.0]], "ids": ["a"],
+        "columns": {"g": ["x"], "h": ["x", "y"], "a/b~": ["x", "y", "z"]},
+    }  # fmt: skip
     found = refusal(door.post("/v1/datasets", json=body), 422, "shape-mismatch")
-    assert {fault["pointer"] for fault in found["errors"]} == {"/ids", "/columns/g"}
+    assert {fault["pointer"] for fault in found["errors"]} == {
+        "/ids", "/columns/g", "/columns/a~1b~0",
+    }  # fmt: skip
 
 
 def test_repeated_ids_are_named(door: Any, refusal: Any) -> None:

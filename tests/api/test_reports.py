@@ -221,18 +221,24 @@ def test_a_census_has_no_intervals_and_says_why(report: Any, upload: Any, some_r
 
 
 def test_the_digest_is_the_same_for_any_number_of_threads(
-    ask: Any, knock: Any, services: Services, upload: Any, rows: Any, ended: Any
+    services: Services, upload: Any, rows: Any, ended: Any, small_blocks: Any
 ) -> None:
-    """One, two and three threads, with groups and an alignment; 3,000 rows make several blocks."""
+    """One, two and three threads, with groups, on blocks of 64 rows so that there are many."""
+    small_blocks(64 * 384, 64)
     big = rows("clinc150/minilm")
-    a, b = upload(big[:1500])["id"], upload(big[1500:])["id"]
-    labels = {"values": [str(i // 30) for i in range(1500)]}
+    a, b = upload(big[:900])["id"], upload(big[900:1800])["id"]
+    labels = {"values": [str(i // 30) for i in range(900)]}
     bodies = [
         {"kind": "geometry", "inputs": {"vectors": {"dataset": a}, "groups": labels}},
         {
             "kind": "cosine_floor",
             "inputs": {"a": {"dataset": a}, "b": {"dataset": b}, "groups": labels},
             "params": {"derangements": 2},
+        },
+        {
+            "kind": "group_structure",
+            "inputs": {"models": [{"dataset": a}, {"dataset": b}], "groups": labels},
+            "params": {"permutations": 99, "bootstrap": 50},
         },
     ]
     for body in bodies:
