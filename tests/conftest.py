@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import structlog
 from hypothesis import settings
 from numpy.typing import NDArray
 from scipy import stats
@@ -168,6 +170,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
         monkeypatch.setattr("service.numerics.partners.CHUNK_ELEMENTS", elements)
 
     return shrink
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """No log: its default form renders every local of a traceback, which takes seconds."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -169,6 +169,7 @@ def test_a_cancellation_during_the_run_wins(
     assert report_of(services, services.jobs.get("default", job.id)) == "cancelled"
 
 
+@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
     ("broken", "code"),
     [
