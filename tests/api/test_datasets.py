@@ -443,6 +443,12 @@ def test_labels_keep_their_json_type(upload: Any, services: Services) -> None:
     assert [type(level) for level in levels] == [int, bool, str]
 
 
+def test_labels_beyond_64_bits_are_never_merged(door: Any) -> None:
+    """Two ids of 2^64 and one more are two labels, or refused; as rounded numbers they are one."""
+    answer = door.post("/v1/datasets", json={"columns": {"g": [2**64, 2**64 + 1]}})
+    assert answer.status_code == 422 or answer.json()["columns"]["g"]["distinct"] == 2
+
+
 def test_missing_labels_are_null_or_an_empty_cell_and_nothing_else(upload: Any) -> None:
     """CASES P05: the strings "None" and "nan" are ordinary labels; JSON and CSV agree."""
     labels = ["a", None, "None", "nan", "b", "", None, "b"]
