@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
+import structlog
+from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
 from service.errors import Forbidden, InvalidRequest, Unauthorised
@@ -22,6 +24,8 @@ LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 PROXIED = ("origin", "forwarded", "x-forwarded-for")
 PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 OPEN_PROJECT = "default"
+
+log = structlog.get_logger()
 
 
 class Scope(StrEnum):
@@ -65,17 +69,21 @@ class Keys:
         self._by_id: dict[str, KeyRecord] = {}
 
     def find(self, key_id: str) -> KeyRecord | None:
+        try:
+            self._refresh()
+        except (OSError, ValidationError) as error:  # the keys known so far stay in force
+            log.error("keys file cannot be read", error=type(error).__name__)
+        return self._by_id.get(key_id)
+
+    def _refresh(self) -> None:
         status = self._path.stat()
         stamp = (status.st_mtime_ns, status.st_size)
-        if stamp != self._stamp:
-            records = [
-                KeyRecord.model_validate_json(line)
-                for line in self._path.read_text().splitlines()
-                if line
-            ]
-            self._by_id = {record.id: record for record in records}
-            self._stamp = stamp
-        return self._by_id.get(key_id)
+        if stamp == self._stamp:
+            return
+        lines = self._path.read_text().splitlines()
+        records = [KeyRecord.model_validate_json(line) for line in lines if line]
+        self._by_id = {record.id: record for record in records}
+        self._stamp = stamp
 
 
 def create_key(path: Path, project: str, scopes: list[Scope]) -> str:

@@ -11,10 +11,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import DuplicateIds, Fault, InvalidRequest, ShapeMismatch, first
+from service.errors import DuplicateIds, Fault, InvalidRequest, ShapeMismatch, first, pointer_to
 from service.references import Label, Spec
 
 Rows = NDArray[np.generic]
+BEYOND_INTEGERS = 2.0**63
+LONGEST_ID = 512
 DTYPES = ("float16", "float32", "float64", "int8")
 
 
@@ -38,6 +40,18 @@ class Labels:
             for value in values
         ]
         return cls(tuple(value for _, value in seen), np.array(codes, dtype=np.int32))
+
+    @classmethod
+    def from_json(cls, values: Iterable[Label | None]) -> Labels:
+        """The same of decoded JSON, where integers beyond 64 bits have become equal floats."""
+        labels = cls.of(values)
+        for level in labels.levels:
+            if isinstance(level, float) and abs(level) >= BEYOND_INTEGERS:
+                raise InvalidRequest(
+                    f"The label {level:.17g} is beyond 64-bit integers, where neighbours are merged; "
+                    "send such labels as strings."
+                )
+        return labels
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -114,16 +128,23 @@ class Dataset:
                 raise InvalidRequest(
                     f"`vectors` must be one of {', '.join(DTYPES)}; got {self.rows.dtype.name}."
                 )
-        lengths = {f"columns/{name}": len(column) for name, column in self.columns.items()}
+        lengths = {
+            pointer_to("columns", name): len(column) for name, column in self.columns.items()
+        }
         if self.ids is not None:
-            lengths["ids"] = len(self.ids)
-        if wrong := {name: got for name, got in lengths.items() if got != self.n}:
+            lengths["/ids"] = len(self.ids)
+        if wrong := {place: got for place, got in lengths.items() if got != self.n}:
             raise ShapeMismatch(
                 f"There are {self.n} rows.",
                 [
-                    Fault(pointer=f"/{name}", message=f"has {got} values, not {self.n}")
-                    for name, got in wrong.items()
+                    Fault(pointer=place, message=f"has {got} values, not {self.n}")
+                    for place, got in wrong.items()
                 ],
+            )
+        if self.ids is not None and (long := [i for i in self.ids if len(i) > LONGEST_ID]):
+            raise InvalidRequest(
+                f"{len(long)} ids are over {LONGEST_ID} characters.",
+                [Fault(pointer="/ids", message="use shorter ids", count=len(long))],
             )
         if self.ids is not None and len(set(self.ids)) != len(self.ids):
             raise duplicate_ids(self.ids)

@@ -214,3 +214,8 @@ class Internal(AssayError):
 def first(ids: Sequence[str]) -> list[str]:
     """The ids a fault shows."""
     return list(ids[:SHOWN_ROWS])
+
+
+def pointer_to(*parts: object) -> str:
+    """JSON pointer (RFC 6901) of keys and indices, escaped."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

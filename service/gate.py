@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from service.check import Estimate, Params, PValue
-from service.errors import Fault, InvalidRequest
+from service.errors import Fault, InvalidRequest, pointer_to
 from service.numerics.power import groups_for_rule
 from service.numerics.resampling import Interval, t_quantile
 from service.references import Model, ModelName
@@ -133,7 +133,7 @@ def _check_faults(policy: Policy, at: str, wanted: PolicyCheck) -> Iterator[Faul
             yield Fault(pointer=f"{at}/params{fault.pointer}", message=fault.message)
     slots = {slot.name: slot for slot in check.slots}
     for role, bound in wanted.inputs.items():
-        here = f"{at}/inputs/{role}"
+        here = at + pointer_to("inputs", role)
         if role not in slots:
             yield Fault(pointer=here, message=_unknown("role", role, list(slots)))
             continue

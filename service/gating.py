@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from service.errors import AssayError, Fault, InvalidRequest
+from service.errors import AssayError, Fault, InvalidRequest, pointer_to
 from service.gate import Policy, PolicyModel, judge, read_policy, verdict_digest
 from service.job import GateRun, Job, new_id, now
 from service.operations import Services, cancel, report_of, submit
@@ -72,16 +72,16 @@ def _bind(policy: Policy, body: Any) -> dict[str, DatasetRef | ColumnRef]:
     except ValidationError as error:
         raise invalid(error, {"inputs": body}, ("inputs",)) from None
     faults = [
-        Fault(pointer=f"/inputs/{name}", message="the policy has no such input")
+        Fault(pointer=pointer_to("inputs", name), message="the policy has no such input")
         for name in inputs.keys() - policy.inputs.keys()
     ]
     faults += [
-        Fault(pointer=f"/inputs/{name}", message=f"bind this input to {kind}")
+        Fault(pointer=pointer_to("inputs", name), message=f"bind this input to {kind}")
         for name, kind in policy.inputs.items()
         if not isinstance(inputs.get(name), ColumnRef if kind == "column" else DatasetRef)
     ]
     faults += [
-        Fault(pointer=f"/inputs/{name}", message="name the dataset of this column")
+        Fault(pointer=pointer_to("inputs", name), message="name the dataset of this column")
         for name, value in inputs.items()
         if value.dataset is None
     ]

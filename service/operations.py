@@ -237,7 +237,7 @@ def _dataset_id(services: Services, project: str, value: DatasetRef | InlineVect
 
 
 def _store_column(services: Services, project: str, name: str, value: InlineColumn) -> ColumnRef:
-    column = Labels.of(value.values)
+    column = Labels.from_json(value.values)
     if not len(column):
         raise InvalidRequest(f"`{name}` has no values.")
     services.limits.refuse_rows(len(column))
@@ -392,6 +392,7 @@ def _reported(
                 dataset=record.id,
                 column=value.column,
                 sha256=record.columns[value.column].sha256,
+                ids_sha256=record.ids_sha256,
                 n=record.n,
             )
         elif isinstance(value, list):

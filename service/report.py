@@ -47,6 +47,8 @@ class ReportedColumn(Model):
     column: str
     sha256: str
     """Hash of its values in row order."""
+    ids_sha256: str | None
+    """Hash of the ids it may be aligned by; null where its rows are numbered."""
     n: int
 
 

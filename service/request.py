@@ -19,7 +19,7 @@ from pydantic import (
 
 from service.check import Check, Params
 from service.checks import CATALOGUE
-from service.errors import AssayError, Fault, InvalidRequest, UnknownCheck
+from service.errors import AssayError, Fault, InvalidRequest, UnknownCheck, pointer_to
 from service.references import ColumnValue, Model, NamedValue, VectorsValue
 
 LARGEST_INTEGER = 2**53 - 1
@@ -157,7 +157,7 @@ def pointer(
 
     `absent` says that the last key is missing from the body.
     """
-    parts: list[str] = []
+    parts: list[int | str] = []
     steps = list(location)
     for i, step in enumerate(steps):
         missing = absent and i == len(steps) - 1
@@ -167,8 +167,8 @@ def pointer(
             body = body[step]
         else:
             continue
-        parts.append(str(step).replace("~", "~0").replace("/", "~1"))
-    return prefix + "".join(f"/{part}" for part in parts)
+        parts.append(step)
+    return prefix + pointer_to(*parts)
 
 
 def request_digest(

@@ -47,6 +47,11 @@ def assemble(settings: Settings, workers: int, api: tuple[str, int] | None = Non
             f"Binding {api[0]} without API keys is refused. Create a key with `assay keys create` and "
             "set ASSAY_API_KEYS_FILE."
         )
+    if settings.api_keys_file is not None and not settings.api_keys_file.is_file():
+        raise InvalidRequest(
+            f"ASSAY_API_KEYS_FILE names {settings.api_keys_file}, which is not there; create a key "
+            "with `assay keys create`."
+        )
     children: list[Child] = []
     lock = None
     redis_url = settings.redis_url

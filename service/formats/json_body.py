@@ -32,7 +32,7 @@ _NUMBERS: TypeAdapter[list[list[float]]] = TypeAdapter(
 class DatasetBody(Model):
     """A dataset as JSON; without `vectors`, columns alone."""
 
-    name: str | None = None
+    name: str | None = Field(default=None, max_length=200)
     spec: Spec = Spec()
     ids: list[str] | None = None
     columns: dict[str, list[Label | None]] = Field(default_factory=dict)
@@ -69,7 +69,7 @@ class JsonReader:
             body = DatasetBody.model_validate({**content, "vectors": rows if encoded else None})
         except ValidationError as error:
             raise invalid(error, content) from None
-        columns = {name: Labels.of(values) for name, values in body.columns.items()}
+        columns = {name: Labels.from_json(values) for name, values in body.columns.items()}
         ids = None if body.ids is None else tuple(body.ids)
         if rows is None:
             if not columns:
