@@ -193,3 +193,14 @@ def test_few_groups_and_missing_values_leave_no_interval() -> None:
     assert second is None
     assert np.isnan(value)
     assert all(np.isnan(v) and i is None for v, i in adjacent(np.zeros((0, 3)), 0.95))
+
+
+def test_complete_groups_of_single_rows_have_no_equal_cells_of_two() -> None:
+    """By hand: one group has one row at each level, another two rows at the first level only."""
+    rows = np.arange(10.0).reshape(5, 2)
+    got = dose(Stored(rows), np.array([0, 0, 0, 1, 1]), np.array([0, 1, 2, 0, 0]), 1)
+    assert got.table.shape == (1, 3)
+    assert np.isnan(
+        got.table
+    ).all()  # a mixture of sizes is read as dispersion, which one row lacks
+    assert not got.equal_cells
