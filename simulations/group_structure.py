@@ -284,8 +284,8 @@ def table(null: dict[int, Array], coverage: dict[int, Array]) -> str:
         "Why: p where spreads and sizes differ, or where strata or units are ignored, is shown as a "
         "warning; F2, strata and units are the remedy. The dispersion p is too small for groups of "
         "five in many dimensions and for heavy tails. R2 of few groups lies off that of many (last "
-        "column), and its interval with it; icc1 and paired differences hardly have such a bias. BCa is "
-        "too narrow for few groups: the service shows it from 20 groups on, beside the jackknife's.",
+        "column), and its interval with it; icc1 and paired differences hardly have such a bias. BCa "
+        "is too narrow for few groups: the service shows it from 20 groups on, beside the jackknife's.",
         "",
     ]
     return "\n".join(lines)
