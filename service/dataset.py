@@ -79,15 +79,8 @@ class Labels:
 
     @property
     def dense(self) -> NDArray[np.int64]:
-        """Codes 0..G-1 by first appearance among these rows, (n,); needs every label present."""
-        _, at, codes = np.unique(self.codes, return_index=True, return_inverse=True)
-        return np.argsort(np.argsort(at))[codes].astype(np.int64)
-
-    @property
-    def dense_levels(self) -> tuple[Label, ...]:
-        """The label of each dense code."""
-        used, at = np.unique(self.codes, return_index=True)
-        return tuple(self.levels[code] for code in used[np.argsort(at)])
+        """Codes 0..G-1, (n,); needs every label present."""
+        return self.codes.astype(np.int64)
 
     @property
     def numbers(self) -> NDArray[np.float64]:
@@ -97,9 +90,17 @@ class Labels:
         values = np.array([*map(float, self.levels), np.nan])
         return values[self.codes]
 
-    def keep(self, rows: NDArray[np.bool_]) -> Labels:
-        """The labels of the chosen rows."""
-        return Labels(self.levels, self.codes[rows])
+    def keep(self, rows: NDArray[np.bool_] | NDArray[np.integer]) -> Labels:
+        """The labels of the chosen rows, in the order of the choice, levels without the unused."""
+        codes = self.codes[rows]
+        present = codes >= 0
+        used, at, found = np.unique(codes[present], return_index=True, return_inverse=True)
+        order = np.argsort(at)
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order))
+        fresh = np.full(len(codes), -1, dtype=np.int32)
+        fresh[present] = rank[found]
+        return Labels(tuple(self.levels[code] for code in used[order]), fresh)
 
 
 @dataclass(frozen=True, eq=False)

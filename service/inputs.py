@@ -283,7 +283,7 @@ def _aligned(lead: Loaded, other: Loaded) -> Loaded:
     place = {value: row for row, value in enumerate(other.ids)}
     order = np.array([place[value] for value in lead.ids], dtype=np.int64)
     if isinstance(other.data, Labels):
-        return replace(other, data=Labels(other.data.levels, other.data.codes[order]), ids=lead.ids)
+        return replace(other, data=other.data.keep(order), ids=lead.ids)
     rows = other.data.vectors[order]
     return replace(other, data=Dataset(rows, lead.ids, {}, other.data.spec), ids=lead.ids)
 

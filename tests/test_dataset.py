@@ -97,7 +97,7 @@ def test_dense_codes_number_the_labels_in_use_in_row_order(
     labels = Labels.of(values).keep(keep)
     places = {value: place for place, value in enumerate(dict.fromkeys(kept))}
     assert labels.dense.tolist() == [places[value] for value in kept]
-    assert labels.dense_levels == tuple(places)
+    assert labels.levels == tuple(places)
 
 
 def test_numbers_are_read_as_numbers_and_strings_are_refused() -> None:

@@ -8,6 +8,7 @@ held by a killed worker, stops all recovery), unique ids, and retries that RQ st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,7 +28,10 @@ TASK = "workers.tasks.perform"
 LEASE_S = 15
 KEPT_S = 600
 ALIVE_S = 60
-HELD = {JobStatus.QUEUED, JobStatus.STARTED, JobStatus.SCHEDULED, JobStatus.DEFERRED}
+HELD = {
+    status.value.encode()
+    for status in (JobStatus.QUEUED, JobStatus.STARTED, JobStatus.SCHEDULED, JobStatus.DEFERRED)
+}
 
 
 class PoppedJobs(IntermediateQueue):
@@ -101,8 +105,15 @@ class RqQueue:
             queued.delete()
 
     def holds(self, job_id: str) -> bool:
-        queued = self._fetch(job_id)
-        return queued is not None and queued.get_status() in HELD
+        return bool(self.holding([job_id]))
+
+    def holding(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of these it holds, in one round trip."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hget(QueuedJob.key_for(job_id), "status")
+            found = pipe.execute()
+        return {job for job, status in zip(job_ids, found, strict=True) if status in HELD}
 
     def forget(self, job_id: str) -> None:
         queued = self._fetch(job_id)

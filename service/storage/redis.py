@@ -11,7 +11,7 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, cast
 
 from redis import Redis
@@ -122,6 +122,14 @@ class RedisJobs(_Records[Job]):
         if job is None or job.project != project:
             raise UnknownJob(f"There is no job `{job_id}`.")
         return job
+
+    def find_all(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """Jobs of any project in one round trip; None where there is no record."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hget(self._key(job_id), "json")
+            stored = pipe.execute()
+        return [None if data is None else Job.model_validate_json(data) for data in stored]
 
     def page(
         self,

@@ -27,6 +27,11 @@ from service.checks.group_structure.labelled import Labelled
         "A small p says labels are not exchangeable, not that groups are apart by a useful amount: "
         "read R2 beside its expectation.",
         "R2 compares only the same rows and groups; the number and size of groups move it.",
+        "Simulated coverage at .95 for 5 to 50 groups: jackknife-t of R2 .88-.93 (its value at "
+        "infinitely many groups), of ICC and of paired differences .95-.96; BCa of R2 .22-.93, so "
+        "few groups make it too narrow.",
+        "Simulated at .05, the dispersion p rejects .06 to .09 of true nulls of five rows a group in "
+        "high dimension; from ten rows on .05 to .07.",
         "Structure of labels is not what a classifier recovers nor what search returns.",
         "The trace ICC of vectors and the ICC of a response are on different scales and cannot be "
         "subtracted.",

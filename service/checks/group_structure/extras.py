@@ -138,7 +138,7 @@ def dose_response(
 
 def _ordered(column: Labels) -> tuple[list[Label], NDArray[np.int64]]:
     """Levels in order, numbers by size and others by first appearance, and the code of each row."""
-    levels, codes = list(column.dense_levels), column.dense
+    levels, codes = list(column.levels), column.dense
     if all(isinstance(level, int | float) for level in levels):
         order = np.argsort([float(level) for level in levels], kind="stable")
         rank = np.empty(len(levels), dtype=np.int64)

@@ -38,9 +38,7 @@ class Labelled:
             )
         strata = None if inputs.strata is None else inputs.strata.dense
         units = None if inputs.units is None else inputs.units.dense
-        return cls(
-            groups, inputs.groups.dense_levels, strata, units, Design.of(groups, strata, units)
-        )
+        return cls(groups, inputs.groups.levels, strata, units, Design.of(groups, strata, units))
 
     def resampled(self, params: GroupStructureParams) -> Units | None:
         """Units that intervals leave out; None where they leave out groups."""
