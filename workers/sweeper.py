@@ -29,15 +29,16 @@ class Sweeper:
     def sweep(self) -> None:
         """Enforce deadlines, requeue what the queue has lost, stop what should not run."""
         missing: set[str] = set()
-        for job_id in self._jobs.active():
-            job = self._jobs.find(job_id)
+        active = self._jobs.active()
+        jobs, held = self._jobs.find_all(active), self._queue.holding(active)
+        for job_id, job in zip(active, jobs, strict=True):
             if job is None or job.state.terminal:
                 self._jobs.retire(job_id)
             elif _late(job):
                 fail(self._services, job_id, TimedOut(f"The job ran over {job.deadline_s} s."))
                 self._queue.stop(job_id)
                 log.warning("job timed out", job=job_id)
-            elif now() - job.created_at > SETTLING and not self._queue.holds(job_id):
+            elif now() - job.created_at > SETTLING and job_id not in held:
                 missing.add(job_id)
         for job_id in missing & self._missing:  # seen twice: not a task that is just ending
             self._requeue(job_id)
