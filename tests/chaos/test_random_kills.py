@@ -13,7 +13,7 @@ import pytest
 
 from service.storage.queue import LEASE_S
 
-from .processes import descendants, kill, words
+from .processes import children, descendants, kill, words
 from .stack import Stack
 
 pytestmark = [
@@ -42,12 +42,22 @@ class Killer(threading.Thread):
     def run(self) -> None:
         draw = random.Random(0)
         while not self._stop_it.wait(KILL_EVERY_S):
+            wanted = draw.choice(("job process", "worker"))
+            if victims := self._victims(wanted):
+                kill(draw.choice(victims))
+                self.killed.append(wanted)
+
+    def _victims(self, wanted: str) -> list[int]:
+        """Processes of that sort; a job process is waited for, because jobs are short."""
+        end = time.monotonic() + KILL_EVERY_S
+        while True:
             found = [pid for pid in descendants(self._stack.pid) if "workers.main" in words(pid)]
-            jobs = [pid for pid in found if self._stack.pid != self._stack.worker_of(pid)]
-            victims = jobs if jobs and draw.random() < 0.5 else found
-            if victims:
-                kill(victim := draw.choice(victims))
-                self.killed.append("job process" if victim in jobs else "worker")
+            workers = [pid for pid in found if pid in children(self._stack.pid)]
+            if wanted == "worker":
+                return workers
+            if (jobs := sorted(set(found) - set(workers))) or time.monotonic() > end:
+                return jobs
+            time.sleep(0.005)
 
     def stop(self) -> None:
         self._stop_it.set()
