@@ -10,8 +10,10 @@ COPY api api
 COPY workers workers
 COPY openapi openapi
 COPY examples examples
+ENV NUMBA_CACHE_DIR=/var/cache/assay
 RUN pip install --no-deps --no-build-isolation -e client -e . \
- && useradd --create-home assay && mkdir -p /data && chown assay /data
+ && useradd --create-home assay && mkdir -p /data $NUMBA_CACHE_DIR \
+ && python -m workers.warm && chown -R assay /data $NUMBA_CACHE_DIR
 USER assay
 ENV ASSAY_HOME=/data ASSAY_STORE=/data/store ASSAY_API_KEYS_FILE=/data/keys
 VOLUME /data

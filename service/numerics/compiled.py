@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 Slab = NDArray[np.float64] | NDArray[np.float32]
 Key = NDArray[np.uint64]
 LANES = 8
+BUFFER = 256
 MASK = np.uint64(0xFFFFFFFF)
 
 setattr(numba.config, "SLP_VECTORIZE", 1)  # noqa: B010 - the eight sums of a slab become one vector register
@@ -68,20 +69,22 @@ def philox(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int, out: NDArray[np
 
 @compiled
 def _word(at: int, resample: int, words: NDArray[np.uint64], key: Key) -> int:
-    """Word number `at` of a resample's stream."""
-    step = np.uint64(at)
-    if step % np.uint64(4) == 0:
-        block, number = step // np.uint64(4), np.uint64(resample)
-        philox(
-            block & MASK,
-            block >> np.uint64(32),
-            number & MASK,
-            number >> np.uint64(32),
-            key[0],
-            key[1],
-            words,
-        )
-    return words[step % np.uint64(4)]
+    """Word number `at` of a resample's stream; `words` is filled as it is used up, 2^k long."""
+    place = np.uint64(at) & np.uint64(len(words) - 1)
+    if place == 0:
+        number = np.uint64(resample)
+        for i in range(len(words) // 4):
+            block = np.uint64(at // 4 + i)
+            philox(
+                block & MASK,
+                block >> np.uint64(32),
+                number & MASK,
+                number >> np.uint64(32),
+                key[0],
+                key[1],
+                words[4 * i : 4 * i + 4],
+            )
+    return words[place]
 
 
 @compiled
@@ -121,7 +124,7 @@ def arrange(places: Starts, strata: Starts, key: Key, first: int, out: Items) ->
     out : (p, u) uint32
     """
     u = len(places)
-    words = np.empty(4, np.uint64)
+    words = np.empty(BUFFER, np.uint64)
     row = np.empty(u, np.uint32)
     for p in range(out.shape[0]):
         at = 0
@@ -280,7 +283,7 @@ def draw_counts(key: Key, first: int, out: Floats) -> None:
     first : number of the first resample
     out : (resamples, units) float64
     """
-    words = np.empty(4, np.uint64)
+    words = np.empty(BUFFER, np.uint64)
     out[:] = 0.0
     units = out.shape[1]
     for b in range(out.shape[0]):
