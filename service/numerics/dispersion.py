@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,16 @@ from service.numerics.compiled import Items, add_centre_dots, stream_key
 from service.numerics.design import Design
 from service.numerics.moments import Units
 from service.numerics.partition import Partition
-from service.numerics.permanova import TIE, PermutationTest, Slabs, Step, slabs
+from service.numerics.permanova import (
+    TIE,
+    PermutationTest,
+    Slabs,
+    Step,
+    arrangement_batches,
+    slabs,
+)
 from service.numerics.rows import Floats, Source, ordered_map
 
-BATCH = 8
 MEDIAN_STEPS = 200
 MEDIAN_TOLERANCE = 1e-10
 MEDIAN_ELEMENTS = 20_000_000
@@ -132,7 +137,7 @@ def dispersion_test(
 
     Notes
     -----
-    Time O(B n d), memory the slabs of the rows and 8 (n,) rows per thread.
+    Time O(B n d), memory the slabs of the rows and 8 to 128 (n,) rows per thread.
 
     References
     ----------
@@ -154,13 +159,7 @@ def dispersion_test(
         f = _statistics(x, squares, design, arrangements)
         return len(arrangements), int(np.count_nonzero(f >= seen * (1 - TIE)))
 
-    if exact:
-        source = (partial(_same, batch) for batch in design.all_arrangements(BATCH))
-    else:
-        source = (
-            partial(design.arrangements, key, first, min(BATCH, count - first))
-            for first in range(0, count, BATCH)
-        )
+    source = arrangement_batches(design, exact, count, key)
     b = done = 0
     for size, hits in ordered_map(judge, source, threads):
         b, done = b + hits, done + size
@@ -168,10 +167,6 @@ def dispersion_test(
     if exact and float(_statistics(x, squares, design, identity)[0]) < seen * (1 - TIE):
         b += 1  # the data are one of all arrangements and reach themselves
     return PermutationTest.of(b, count, exact, level)
-
-
-def _same(batch: Items) -> Items:
-    return batch
 
 
 def _lengths(x: Slabs, squares: Floats, design: Design, arrangements: Items) -> Floats:

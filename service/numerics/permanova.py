@@ -24,7 +24,8 @@ from service.numerics.rows import BLOCK_ELEMENTS, Floats, Source, ordered_map
 TIE = 1e-9
 ROUNDING = 1e-12
 EXACT_BYTES = 256 << 20
-BATCH = 16
+BATCH_BYTES = 4 << 20
+MOST_IN_A_BATCH = 128
 Slabs = NDArray[np.float64] | NDArray[np.float32]
 Step = Callable[[int, int], None]
 
@@ -170,7 +171,7 @@ def between_test(
 
     Notes
     -----
-    Time O(B n d), memory 16 arrangements per thread.
+    Time O(B n d), memory 8 to 128 arrangements per thread, 4 MiB of them where items are few.
 
     References
     ----------
@@ -198,7 +199,7 @@ def between_test(
 
     b = b2 = done = 0
     total = 0.0
-    source = _arrangements(design, exact, count, stream_key(seed, "permutation"))
+    source = arrangement_batches(design, exact, count, stream_key(seed, "permutation"))
     for size, one, two, ss in ordered_map(judge, source, threads):
         b, b2, total, done = b + one, b2 + two, total + ss, done + size
         step(done, count)
@@ -209,16 +210,22 @@ def between_test(
     )
 
 
-def _arrangements(
+def batch_size(design: Design) -> int:
+    """Arrangements at a time: many, so that a slab is read once for all, yet few megabytes."""
+    return max(8, min(MOST_IN_A_BATCH, BATCH_BYTES // (4 * design.items)))
+
+
+def arrangement_batches(
     design: Design, exact: bool, count: int, key: NDArray[np.uint64]
 ) -> Iterator[Callable[[], Items]]:
     """Batches of arrangements, random ones made by the thread that uses them."""
+    size = batch_size(design)
     if exact:
-        for batch in design.all_arrangements(BATCH):
+        for batch in design.all_arrangements(size):
             yield partial(_given, batch)
         return
-    for first in range(0, count, BATCH):
-        yield partial(design.arrangements, key, first, min(BATCH, count - first))
+    for first in range(0, count, size):
+        yield partial(design.arrangements, key, first, min(size, count - first))
 
 
 def _given(batch: Items) -> Items:
