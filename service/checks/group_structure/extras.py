@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from service.check import (
     Estimate,
@@ -54,6 +53,8 @@ def performance(
     spread, score = _snapped(w_tilde[used]), _snapped(mean[used])
     if count < 4 or np.ptp(score) == 0 or np.ptp(spread) == 0:
         return Undefined(code="no_spread", message="Four groups that vary in both are needed.")
+    from scipy import stats  # a third of a second to import, for those who need it
+
     rho = float(stats.spearmanr(spread, score).statistic)
     interval: Any = fisher_z(rho, count, params.level, "group")
     if params.census or interval is None:
