@@ -316,6 +316,17 @@ def test_a_floor_without_spread_leaves_no_ratio(run: Callable[..., Any]) -> None
     assert "not expressible" in got.readings()[0]
 
 
+def test_a_spread_of_rounding_is_no_spread(run: Callable[..., Any]) -> None:
+    """Closed form: a turned basis has cosines of 0 up to 1e-16, whose sd means nothing."""
+    x = np.eye(9) @ ortho_group.rvs(9, random_state=1)
+    got, _ = run(cosine_floor, a=x, b=x)
+    assert 0 < got.raw.floor_sd < 1e-15
+    for reading in (got.raw, got.centred):
+        assert reading.gap_over_floor_sd.undefined["estimate"].code == "no_spread"
+        assert reading.cohens_d.undefined["estimate"].code == "no_spread"
+    assert got.centred.floor_all.estimate == pytest.approx(-1 / 8)
+
+
 @pytest.mark.parametrize(("model", "induced"), [("e5small_q4", -0.0113), ("minilm", None)])
 def test_the_floor_that_self_fitting_makes_is_foreseen(
     model: str,
@@ -520,6 +531,18 @@ def test_one_space_is_left_in_peace(
         assert "different_spaces" not in {w.code for w in context.warnings}
         assert got.undefined["aligned"].code == "not_requested"
         assert got.space_guard.first > 0.5
+
+
+def test_a_turn_that_leaves_partners_first_is_no_other_space(run: Callable[..., Any]) -> None:
+    """Closed form: each plane turned by 50 degrees gives cosines of .643, and still the nearest."""
+    c, s = np.cos(np.radians(50)), np.sin(np.radians(50))
+    turn = np.kron(np.eye(32), [[c, s], [-s, c]])
+    x = np.random.default_rng(14).normal(size=(400, 64))
+    got, context = run(cosine_floor, a=x, b=x @ turn, params={"derangements": 1})
+    assert got.space_guard.matched == pytest.approx(c)
+    assert got.space_guard.matched_mapped == pytest.approx(1)
+    assert got.space_guard.first > 0.95
+    assert "different_spaces" not in {w.code for w in context.warnings}
 
 
 def test_two_real_models_are_two_spaces(

@@ -463,6 +463,17 @@ def test_blocks_and_threads_change_nothing_but_rounding(
         assert got.duplicates == whole.duplicates
 
 
+@pytest.mark.parametrize(("n", "warned"), [(3, True), (4, True), (5, False)])
+def test_no_more_rows_than_dimensions_is_warned_of(
+    n: int, warned: bool, run: Callable[..., Any]
+) -> None:
+    """Closed form: the centred rank is at most n - 1, so that d = 4 needs five rows."""
+    x = np.random.default_rng(8).normal(size=(n, 4))
+    got, context = run(geometry, vectors=x)
+    assert ("rank_limited_by_n" in {w.code for w in context.warnings}) == warned
+    assert got.participation_ratio <= n - 1
+
+
 def test_readings_say_the_numbers_they_are_about(
     rows: Callable[[str], Array], run: Callable[..., Any]
 ) -> None:

@@ -96,7 +96,16 @@ def test_equal_rows_have_no_spread_whatever_their_length(value: float) -> None:
     assert got.raw[0] == pytest.approx(value * np.sqrt(120), rel=1e-13)
 
 
-@pytest.mark.parametrize("offset", [1e3, 1e6])
+def test_rows_that_differ_by_rounding_alone_have_no_spread() -> None:
+    """Closed form: one unit in the last place is 1e-16 of the length, below the limit of 1e-12."""
+    x = np.full((30, 4), 0.1)
+    x[::2] = np.nextafter(0.1, 1)
+    assert not spectra(Stored(x), 1, quiet).spread
+    x[::2] = 0.1 + 1e-11
+    assert spectra(Stored(x), 1, quiet).spread
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e8])
 def test_a_far_offset_is_not_mistaken_for_no_spread(offset: float) -> None:
     """Compared with numpy's SVD of the rows before the shift, exact in float64."""
     x = np.random.default_rng(4).integers(-8, 9, size=(40, 5)).astype(np.float64)
