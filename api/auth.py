@@ -14,7 +14,6 @@ from enum import StrEnum
 from pathlib import Path
 
 import structlog
-from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
 from service.errors import Forbidden, InvalidRequest, Unauthorised
@@ -71,7 +70,9 @@ class Keys:
     def find(self, key_id: str) -> KeyRecord | None:
         try:
             self._refresh()
-        except (OSError, ValidationError) as error:  # the keys known so far stay in force
+        except FileNotFoundError:  # no file, no keys
+            self._by_id, self._stamp = {}, None
+        except (OSError, ValueError) as error:  # the keys known so far stay in force
             log.error("keys file cannot be read", error=type(error).__name__)
         return self._by_id.get(key_id)
 
@@ -102,8 +103,9 @@ def create_key(path: Path, project: str, scopes: list[Scope]) -> str:
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    unfinished = path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
     with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps(record.model_dump(mode="json")) + "\n")
+        file.write("\n" * unfinished + json.dumps(record.model_dump(mode="json")) + "\n")
     return f"assay_{key_id}_{secret}"
 
 

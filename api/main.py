@@ -17,7 +17,8 @@ from service.operations import Services
 from service.settings import Settings
 from service.wiring import build
 
-RETRIES = 8
+RETRIES = 4
+TIMEOUT_S = 3.0
 """A request sits out a restart of Redis, not an outage."""
 
 ROUTERS = (datasets.router, checks.router, jobs.router, gates.router, health.router)
@@ -35,6 +36,7 @@ def create_app(services: Services, keys: Keys | None = None) -> FastAPI:
     app.state.services = services
     app.state.keys = keys
     app.state.metrics = Metrics()
+    app.state.looker = health.Looker(services)
     app.add_middleware(Measured, metrics=app.state.metrics)
     problems.install(app)
     for router in ROUTERS:
@@ -48,4 +50,4 @@ def from_environment() -> FastAPI:
     settings = Settings.read()
     logs.configure(logging.getLevelNamesMapping()[settings.log_level.upper()])
     keys = None if settings.api_keys_file is None else Keys(settings.api_keys_file)
-    return create_app(build(settings, RETRIES), keys)
+    return create_app(build(settings, RETRIES, TIMEOUT_S), keys)

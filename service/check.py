@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from threadpoolctl import threadpool_limits
 
 from service.dataset import Dataset, Labels
-from service.numerics.resampling import FEWEST_UNITS, Interval, jackknife_t, share_interval
+from service.numerics.resampling import FEWEST_UNITS, Interval, Unit, jackknife_t, share_interval
 from service.numerics.rows import Floats
 from service.references import Model
 
@@ -123,7 +123,7 @@ def estimate_of(
     value: float | Undefined,
     deleted: Floats,
     params: Params,
-    unit: str,
+    unit: Unit,
     share: float | None = None,
 ) -> Estimate:
     """
@@ -134,7 +134,7 @@ def estimate_of(
     value : float or the reason why there is none
     deleted : (G,) the statistic without each unit; NaN where it is undefined
     params : for `level` and `census`
-    unit : "group" or "row"
+    unit : what `deleted` leaves out
     share : mean over units of each unit's share, where the value is a share in [0, 1]
     """
     if isinstance(value, Undefined):
@@ -173,9 +173,14 @@ def models(*, rows: str, least: int = 1, most: int = 8) -> Any:
     return Field(json_schema_extra={"rows": rows, "least": least, "most": most})
 
 
-def labels(*, of: str, default: Any = None) -> Any:
-    """Declare a column, by default read from the dataset in role `of` and paired with its rows."""
-    return Field(default=default, json_schema_extra={"of": of})
+def labels(*, of: str, least: int = 1, numeric: bool = False, default: Any = None) -> Any:
+    """
+    Declare a column, by default read from the dataset in role `of` and paired with its rows.
+
+    It needs `least` different labels; `numeric` ones are numbers, or strings that are.
+    """
+    extra: dict[str, Any] = {"of": of, "least": least, "numeric": numeric}
+    return Field(default=default, json_schema_extra=extra)
 
 
 def measure(
@@ -239,6 +244,8 @@ class Slot:
     """Name of the row set it belongs to."""
     of: str | None = None
     least: int = 1
+    """Rows it needs, or different labels of a column."""
+    numeric: bool = False
     most: int | None = None
     """How many models it takes; None for a role of one."""
 
@@ -317,6 +324,7 @@ class Check:
                 rows=declared["rows"] if of is None else found[of].rows,
                 of=of,
                 least=declared.get("least", 1),
+                numeric=declared.get("numeric", False),
                 most=declared.get("most"),
             )
         return tuple(found.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ from service.references import Label, Spec
 Rows = NDArray[np.generic]
 BEYOND_INTEGERS = 2.0**63
 LONGEST_ID = 512
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 DTYPES = ("float16", "float32", "float64", "int8")
 
 
@@ -84,9 +86,16 @@ class Labels:
 
     @property
     def numbers(self) -> NDArray[np.float64]:
-        """Labels as float64, true and false as 1 and 0, missing as NaN; strings are refused."""
-        if any(isinstance(level, str) for level in self.levels):
-            raise InvalidRequest("This column holds strings where numbers are needed.")
+        """
+        Labels as float64, (n,), missing as NaN: true is 1, false is 0, "1e3" (as in a CSV) is 1000.
+
+        Raises InvalidRequest where some label is no number.
+        """
+        words = [
+            level for level in self.levels if isinstance(level, str) and not NUMBER.fullmatch(level)
+        ]
+        if words:
+            raise InvalidRequest(f"The column needs numbers; it holds `{words[0][:40]}`.")
         values = np.array([*map(float, self.levels), np.nan])
         return values[self.codes]
 

@@ -6,7 +6,9 @@ import hashlib
 from datetime import datetime
 from typing import Literal
 
+import numpy as np
 import rfc8785
+from numpy.typing import NDArray
 from pydantic import Field
 
 from service.dataset import Labels
@@ -44,6 +46,15 @@ class Found(Model):
     rows: list[int] = Field(max_length=SHOWN_ROWS)
     """Numbers of the first ten."""
 
+    @classmethod
+    def of(cls, rows: NDArray[np.int64]) -> Found:
+        return cls(count=len(rows), rows=rows[:SHOWN_ROWS].tolist())
+
+    def __add__(self, later: Found) -> Found:
+        """The same of two blocks of rows, the second behind the first."""
+        rows = (self.rows + later.rows)[:SHOWN_ROWS]
+        return Found(count=self.count + later.count, rows=rows)
+
 
 class Facts(Model):
     """Hygiene of the rows, counted on arrival."""
@@ -61,15 +72,24 @@ class Facts(Model):
     def of(cls, facts: RowFacts) -> Facts:
         some = len(facts.non_finite) < facts.n
 
-        def found(rows: list[int], count: int) -> Found:
-            return Found(count=count, rows=rows[:SHOWN_ROWS])
-
         return cls(
             unit_rows=facts.unit_rows,
-            non_finite_rows=found(facts.non_finite.tolist(), len(facts.non_finite)),
-            zero_rows=found(facts.zero.tolist(), len(facts.zero)),
+            non_finite_rows=Found.of(facts.non_finite),
+            zero_rows=Found.of(facts.zero),
             norm_min=facts.norm_min if some else None,
             norm_max=facts.norm_max if some else None,
+        )
+
+    def __add__(self, later: Facts) -> Facts:
+        """The same of two blocks of rows, the second behind the first."""
+        shortest = [v for v in (self.norm_min, later.norm_min) if v is not None]
+        longest = [v for v in (self.norm_max, later.norm_max) if v is not None]
+        return Facts(
+            unit_rows=self.unit_rows + later.unit_rows,
+            non_finite_rows=self.non_finite_rows + later.non_finite_rows,
+            zero_rows=self.zero_rows + later.zero_rows,
+            norm_min=min(shortest, default=None),
+            norm_max=max(longest, default=None),
         )
 
 

@@ -86,7 +86,7 @@ class Policy(Model):
 class Needed(Model):
     """How much more data would probably decide."""
 
-    unit: Literal["groups", "rows"]
+    unit: Literal["groups", "rows", "units"]
     count: int
 
 
@@ -296,7 +296,7 @@ def _needed(estimate: float, threshold: float, interval: Interval) -> Needed | N
     count = groups_for_rule(units, error, distance, (1 - interval.level) / 2, POWER)
     if count > MOST_NEEDED * units:
         return None
-    return Needed(unit="groups" if interval.unit == "group" else "rows", count=count)
+    return Needed.model_validate({"unit": f"{interval.unit}s", "count": count})
 
 
 def _find(report: ReportBase, path: str) -> tuple[Any, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from service.errors import AssayError, Fault, InvalidRequest, pointer_to
+from service.errors import Fault, InvalidRequest, pointer_to
 from service.gate import Policy, PolicyModel, judge, read_policy, verdict_digest
 from service.job import GateRun, Job, new_id, now
 from service.operations import Services, cancel, report_of, submit
@@ -39,10 +39,21 @@ def run_gate(
     try:
         for name, request in requests.items():
             jobs[name] = submit(services, project, request).id
-    except AssayError:
+        return _started(services, project, policy, inputs, tags, jobs)
+    except Exception:
         for job_id in jobs.values():
             cancel(services, project, job_id)
         raise
+
+
+def _started(
+    services: Services,
+    project: str,
+    policy: Policy,
+    inputs: dict[str, DatasetRef | ColumnRef],
+    tags: dict[str, str],
+    jobs: dict[str, str],
+) -> GateRun:
     run = GateRun(
         id=new_id("gate"),
         project=project,
@@ -125,13 +136,14 @@ def _judged(services: Services, run: GateRun, jobs: dict[str, Job]) -> GateRun:
 def cancel_gate(services: Services, project: str, run_id: str) -> GateRun:
     """Cancel a gate and its jobs; a judged gate stays as it is."""
     run = services.gates.get(project, run_id)
-    moved = services.gates.change(
+    services.gates.change(
         run_id,
         lambda newest: (
             newest.model_copy(update={"state": "cancelled"}) if newest.state == "running" else None
         ),
     )
-    if moved is not None:
+    run = services.gates.get(project, run_id)
+    if run.state == "cancelled":
         for job_id in run.jobs.values():
             cancel(services, project, job_id)
-    return services.gates.get(project, run_id)
+    return run

@@ -200,11 +200,19 @@ def _refuse_labels(one: Given, column: str, params: Params, store: Store) -> Non
                 )
             ],
         )
-    if facts.distinct < 2:
+    if facts.distinct < one.slot.least:
         raise TooFewGroups(
-            f"`{one.slot.name}` has {facts.distinct} groups; at least 2 are needed.",
+            f"`{one.slot.name}` has {facts.distinct} groups; at least {one.slot.least} are needed.",
             [Fault(pointer=one.pointer, message="use a column with two or more labels")],
         )
+    if one.slot.numeric and facts.type in ("string", "mixed"):
+        try:
+            _ = store.column(one.record, column).numbers
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"`{one.slot.name}` takes numbers.",
+                [Fault(pointer=one.pointer, message=error.detail)],
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -240,7 +248,7 @@ def prepare(
             keep = np.logical_and.reduce([_good(ready[name].data) for name in names])
             if gone := int(np.count_nonzero(~keep)):
                 warnings.append(_dropped(names, ready[(with_ids or names)[0]], keep, gone))
-                least = max(ready[name].slot.least for name in names)
+                least = max(ready[name].slot.least for name in names if ready[name].slot.of is None)
                 if int(keep.sum()) < least:
                     raise TooFewRows(
                         f"{int(keep.sum())} rows are left of {', '.join(names)} after dropping "
@@ -259,9 +267,10 @@ def prepare(
 
 
 def _refuse_one_group(one: Loaded) -> None:
-    if isinstance(one.data, Labels) and len(np.unique(one.data.codes)) < 2:
+    if isinstance(one.data, Labels) and len(one.data.levels) < one.slot.least:
         raise TooFewGroups(
-            f"One group of `{one.slot.name}` is left after dropping rows; at least 2 are needed.",
+            f"{len(one.data.levels)} groups of `{one.slot.name}` are left after dropping rows; at "
+            f"least {one.slot.least} are needed.",
             [Fault(pointer=f"/inputs/{one.slot.name}", message="repair the rows, or regroup them")],
         )
 

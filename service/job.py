@@ -84,6 +84,8 @@ class Job(Model):
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    attempt_started_at: datetime | None = None
+    """Start of the newest attempt: what the deadline counts from."""
     attempts: int = 0
     cached: bool = False
     problem: Failure | None = None

@@ -25,6 +25,7 @@ from service.errors import (
     OutOfMemory,
     QueueFull,
     ReportNotReady,
+    Unavailable,
     WorkerLost,
 )
 from service.formats import Limits, Options, Parsed, Reader, reader_for
@@ -73,6 +74,10 @@ class Services:
     deadline_s: int = 3600
     queue_depth: int = 10_000
     attempts: int = 3
+    outages: tuple[type[Exception], ...] = ()
+    """What the parts raise when they do not answer."""
+    pauses_s: tuple[float, ...] = (1.0, 5.0, 15.0)
+    """Between attempts to store a report."""
 
 
 class Upload:
@@ -103,8 +108,12 @@ class Upload:
 
     def finish(self) -> tuple[DatasetRecord, bool]:
         """The stored dataset, and whether it is new."""
-        parsed = self._reader.finish()
-        return _commit(self._services, self._draft, parsed, self._name, self._spec)
+        try:
+            parsed = self._reader.finish()
+            return _commit(self._services, self._draft, parsed, self._name, self._spec)
+        except BaseException:
+            self.abort()
+            raise
 
     def abort(self) -> None:
         """Forget it."""
@@ -230,7 +239,7 @@ def _dataset_id(services: Services, project: str, value: DatasetRef | InlineVect
     try:
         parsed = inline_rows(value, draft, services.limits)
         record, _ = _commit(services, draft, parsed, None, None)
-    except AssayError:
+    except BaseException:
         services.datasets.discard(draft)
         raise
     return record.id
@@ -243,7 +252,11 @@ def _store_column(services: Services, project: str, name: str, value: InlineColu
     services.limits.refuse_rows(len(column))
     draft = services.datasets.draft(project)
     parsed = Parsed(len(column), None, None, 0, None, None, columns={"values": column})
-    record, _ = _commit(services, draft, parsed, None, None)
+    try:
+        record, _ = _commit(services, draft, parsed, None, None)
+    except BaseException:
+        services.datasets.discard(draft)
+        raise
     return ColumnRef(dataset=record.id, column="values")
 
 
@@ -280,11 +293,15 @@ def perform(services: Services, job_id: str) -> None:
 
     The report is stored before the job succeeds, and only once; a job that has ended is left alone.
     """
-    job = services.jobs.change(job_id, _begin)
-    if job is None:
-        return
-    if job.attempts > services.attempts:
-        fail(services, job_id, WorkerLost(f"{services.attempts} processes died while running it."))
+    lost = WorkerLost(f"{services.attempts} processes died while running it.")
+
+    def begin(newest: Job) -> Job | None:
+        if newest.attempts < services.attempts:
+            return _begin(newest)
+        return newest.moved(State.failed, problem=Failure.of(lost))
+
+    job = services.jobs.change(job_id, begin)
+    if job is None or job.state is not State.running:
         return
     bound = log.bind(job=job.id, kind=job.kind, attempt=job.attempts)
     try:
@@ -292,16 +309,27 @@ def perform(services: Services, job_id: str) -> None:
     except AssayError as error:
         bound.info("job failed", code=error.code)
         fail(services, job_id, error)
+    except services.outages as error:
+        bound.exception("a part did not answer")
+        fail(services, job_id, Unavailable(f"{type(error).__name__} while storing the answer."))
     except MemoryError:
         bound.warning("job out of memory", memory_bytes=job.memory_bytes)
         fail(services, job_id, OutOfMemory(f"The job may use {job.memory_bytes} bytes."))
+    except Exception as error:
+        bound.exception("job broke")
+        fail(services, job_id, Internal(f"{type(error).__name__} in `{job.kind}`."))
     else:
         services.jobs.change(job_id, lambda newest: newest.moved(State.succeeded))
         bound.info("job succeeded")
 
 
 def _begin(job: Job) -> Job | None:
-    return job.moved(State.running, started_at=job.started_at or now(), attempts=job.attempts + 1)
+    return job.moved(
+        State.running,
+        started_at=job.started_at or now(),
+        attempt_started_at=now(),
+        attempts=job.attempts + 1,
+    )
 
 
 def fail(services: Services, job_id: str, error: AssayError) -> None:
@@ -311,6 +339,11 @@ def fail(services: Services, job_id: str, error: AssayError) -> None:
 
 def _answer(services: Services, job: Job) -> None:
     check = check_of(job.kind)
+    if check.version != job.kind_version:
+        raise Internal(
+            f"Accepted for version {job.kind_version} of `{job.kind}`, met by a worker of version "
+            f"{check.version}; submit it again."
+        )
     params = check.params.model_validate(job.params)
     loaded = _load(services, job, check)
     inputs, dropped = prepare(check, loaded, params)
@@ -321,13 +354,7 @@ def _answer(services: Services, job: Job) -> None:
         warnings=dropped,
     )
     started = time.perf_counter()
-    try:
-        results = check.run(context, inputs, params)
-    except (AssayError, MemoryError):
-        raise
-    except Exception as error:
-        log.exception("check broke", job=job.id, kind=job.kind)
-        raise Internal(f"{type(error).__name__} in `{job.kind}`.") from error
+    results = check.run(context, inputs, params)
     run_s = time.perf_counter() - started
     report = REPORTS[job.kind].model_validate(
         {
@@ -349,12 +376,24 @@ def _answer(services: Services, job: Job) -> None:
         }
     )
     data = report.model_dump_json().encode()
-    stored = load_report(services.reports.put(job.project, job.request_digest, data))
-    if stored.digest != report.digest and stored.environment == report.environment:
+    stored = load_report(_stored_report(services, job, data))
+    same_place = stored.environment == report.environment
+    if not job.cache and same_place and stored.digest != report.digest:
         raise Internal(
             f"Recomputing gave digest {report.digest}, not the stored {stored.digest}, in the same "
             "environment."
         )
+
+
+def _stored_report(services: Services, job: Job, data: bytes) -> bytes:
+    """Store the report, sitting out a short outage of the store."""
+    for pause in services.pauses_s:
+        try:
+            return services.reports.put(job.project, job.request_digest, data)
+        except services.outages as error:
+            log.warning("report not stored yet", job=job.id, error=type(error).__name__)
+            time.sleep(pause)
+    return services.reports.put(job.project, job.request_digest, data)
 
 
 def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:
@@ -428,10 +467,12 @@ class _Throttle:
 def cancel(services: Services, project: str, job_id: str) -> Job:
     """Mark a job cancelled, then stop it wherever it is; a job that has ended stays as it is."""
     services.jobs.get(project, job_id)
-    if services.jobs.change(job_id, lambda job: job.moved(State.cancelled)) is not None:
+    services.jobs.change(job_id, lambda job: job.moved(State.cancelled))
+    job = services.jobs.get(project, job_id)
+    if job.state is State.cancelled:
         services.queue.stop(job_id)
         log.info("job cancelled", job=job_id)
-    return services.jobs.get(project, job_id)
+    return job
 
 
 def report_bytes(services: Services, project: str, job_id: str) -> bytes:

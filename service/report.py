@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import rfc8785
 from pydantic import Field, TypeAdapter, create_model
+from threadpoolctl import threadpool_info
 
 from service.check import Check, Params, Results, Warned
 from service.checks import CATALOGUE
@@ -62,6 +63,7 @@ class Environment(Model):
     numba: str
     blas: str
     cpu: str
+    """Machine type, and the kernels its linear algebra has chosen: one digest holds within these."""
 
 
 class Timing(Model):
@@ -134,6 +136,7 @@ def environment() -> Environment:
     """Versions and machine type of this process."""
     blas: Any = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     found = importlib.metadata.version
+    kernels = sorted({str(one.get("architecture")) for one in threadpool_info()} - {"None"})
     return Environment(
         service=found("embedding-assay"),
         numpy=np.__version__,
@@ -141,5 +144,5 @@ def environment() -> Environment:
         faiss=found("faiss-cpu"),
         numba=found("numba"),
         blas=f"{blas.get('name')} {blas.get('version')}",
-        cpu=platform.machine(),
+        cpu=f"{platform.machine()} {' '.join(kernels)}",
     )

@@ -16,11 +16,11 @@ OUTAGES: tuple[type[Exception], ...] = (RedisError, BaseError)
 """What the parts raise when they do not answer."""
 
 
-def build(settings: Settings, retries: int = 120) -> Services:
-    """Services on Redis and an object store; `retries` tells how long to sit out an outage."""
+def build(settings: Settings, retries: int = 120, timeout_s: float = 30) -> Services:
+    """Services on Redis and an object store; `retries` and `timeout_s` bound an outage's effect."""
     if settings.redis_url is None:
         raise InvalidRequest("REDIS_URL is not set; `assay serve` starts a server by itself.")
-    redis = connect(settings.redis_url, retries)
+    redis = connect(settings.redis_url, retries, timeout_s)
     return Services(
         datasets=ObjectDatasets(settings.store),
         reports=ObjectReports(settings.store),
@@ -32,4 +32,5 @@ def build(settings: Settings, retries: int = 120) -> Services:
         deadline_s=settings.deadline_s,
         queue_depth=settings.queue_depth,
         attempts=settings.attempts,
+        outages=OUTAGES,
     )

@@ -94,9 +94,10 @@ def _free_port() -> int:
 
 def _wait_until_ready(port: int) -> None:
     until = time.monotonic() + READY_WITHIN_S
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+            with direct.open(f"http://127.0.0.1:{port}/readyz", timeout=5):
                 return
         except (urllib.error.URLError, OSError):
             if time.monotonic() > until:

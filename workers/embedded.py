@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from redis import Redis
 from redis.exceptions import RedisError
+
+from service.errors import InvalidRequest
 
 OLDEST = (6, 2)
 LONGEST_SOCKET = 100
@@ -43,6 +46,9 @@ def socket_path(folder: Path) -> Path:
     name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     short = Path(tempfile.gettempdir()) / f"assay-{name}"
     short.mkdir(mode=0o700, exist_ok=True)
+    status = short.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise InvalidRequest(f"{short} belongs to somebody else; set a shorter ASSAY_HOME.")
     return short / "server.sock"
 
 

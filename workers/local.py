@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +37,25 @@ Tell = Callable[[str, int, int], None]
 class _MappedDatasets(MemoryDatasets):
     """Maps a .npy file instead of copying it, where its bytes are canonical already."""
 
-    mapped: Path | None = None
+    mapping: Path | None = None
+    """The file that is being read, where its rows can be mapped."""
 
     def draft(self, project: str) -> MemoryDraft:
-        return MemoryDraft(project) if self.mapped is None else _Discard(project)
+        if self.mapping is None:
+            return MemoryDraft(project)
+        return _Mapped(project, file=self.mapping)
 
     def commit(self, draft: Any, record: Any, ids: Any, columns: Any) -> Any:
-        if self.mapped is None or record.d is None:
+        if not isinstance(draft, _Mapped):
             return super().commit(draft, record, ids, columns)
-        rows = np.load(self.mapped, mmap_mode="r", allow_pickle=False)
+        rows = np.load(draft.file, mmap_mode="r", allow_pickle=False)
         return self.keep(PROJECT, record, Dataset(rows, ids, dict(columns), record.spec))
 
 
-class _Discard(MemoryDraft):
+@dataclass
+class _Mapped(MemoryDraft):
+    file: Path = Path()
+
     def write(self, data: bytes | memoryview) -> None:
         pass
 
@@ -115,8 +122,9 @@ def _read(services: Services, datasets: _MappedDatasets, path: Path) -> str:
         raise InvalidRequest(f"{path.name}: only {', '.join(CONTENT_TYPES)} files can be read.")
     if not path.is_file():
         raise InvalidRequest(f"There is no file {path.name} in {path.parent}.")
-    datasets.mapped = path if _canonical(path) else None
+    datasets.mapping = path if _canonical(path) else None
     upload = Upload(services, PROJECT, content_type, name=path.name)
+    datasets.mapping = None
     with path.open("rb") as file:
         while piece := file.read(PIECE_BYTES):
             upload.feed(piece)

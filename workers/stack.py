@@ -22,7 +22,9 @@ from workers import embedded
 from workers.supervisor import Child, Supervisor
 from workers.sweeper import EVERY_S, Sweeper
 
-SWEEPER_RETRIES = 3
+SWEEPER_RETRIES = 0
+SWEEPER_TIMEOUT_S = 3.0
+"""A sweep is made again soon; meanwhile nothing may keep processes from being restarted."""
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 log = structlog.get_logger()
 
@@ -87,7 +89,7 @@ def _uvicorn(host: str, port: int) -> list[str]:
     return [
         sys.executable, "-m", "uvicorn", "api.main:from_environment", "--factory",
         "--host", host, "--port", str(port), "--no-access-log", "--no-proxy-headers",
-        "--log-level", "warning", "--timeout-graceful-shutdown", "3",
+        "--log-level", "warning", "--timeout-graceful-shutdown", "3", "--limit-concurrency", "512",
     ]  # fmt: skip
 
 
@@ -115,11 +117,12 @@ def _stop_orphan(url: str) -> None:
 
 
 def _sweeping(settings: Settings, redis_url: str) -> Callable[[], None]:
-    redis = connect(redis_url, SWEEPER_RETRIES)
+    redis = connect(redis_url, SWEEPER_RETRIES, SWEEPER_TIMEOUT_S)
     sweeper = Sweeper(
-        build(replace(settings, redis_url=redis_url), SWEEPER_RETRIES),
+        build(replace(settings, redis_url=redis_url), SWEEPER_RETRIES, SWEEPER_TIMEOUT_S),
         RedisJobs(redis, settings.retention_s),
         RqQueue(redis, settings.attempts),
+        settings.retention_s,
     )
 
     def sweep() -> None:
@@ -127,5 +130,7 @@ def _sweeping(settings: Settings, redis_url: str) -> Callable[[], None]:
             sweeper.sweep()
         except OUTAGES as error:
             log.warning("sweep postponed", error=type(error).__name__)
+        except Exception:  # a fault here must not take the API and the workers down
+            log.exception("sweep broke")
 
     return sweep

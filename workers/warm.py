@@ -13,10 +13,10 @@ def main() -> None:
     """Run the compiled kernels on a few rows."""
     rows = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
     inputs = group_structure.inputs.model_validate(
-        dict(
-            models={"warm": Dataset(rows)},
-            groups=Labels.of([i % 20 for i in range(120)]),
-        )
+        {
+            "models": {"warm": Dataset(rows)},
+            "groups": Labels.of([i % 20 for i in range(120)]),
+        }
     )
     group_structure.run(Context(), inputs, group_structure.params())
 

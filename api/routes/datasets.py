@@ -64,10 +64,10 @@ async def add_dataset(
         async for chunk in chunks(request, services.limits.body_bytes, PIECE_BYTES):
             await asyncio.to_thread(upload.feed, chunk)
             request.app.state.metrics.bytes_in.inc(len(chunk))
-        record, created = await asyncio.to_thread(upload.finish)
     except BaseException:
-        upload.abort()
+        await asyncio.shield(asyncio.to_thread(upload.abort))
         raise
+    record, created = await asyncio.shield(asyncio.to_thread(upload.finish))
     return conditional(
         request,
         record,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -11,6 +12,7 @@ from api.deps import LONGEST_WAIT_S, Reader, Use
 from api.problems import answers
 from service.checks import CATALOGUE
 from service.errors import Unavailable
+from service.operations import Services
 from service.references import Model
 from service.wiring import OUTAGES
 
@@ -49,25 +51,40 @@ def alive() -> Health:
     return Health(status="alive")
 
 
-@router.get("/readyz", responses=answers("unavailable"))
-async def ready(services: Use) -> Health:
-    """Redis, the store and at least one worker answer; otherwise 503 says what is missing."""
+class Looker:
+    """Looks at queue and store, one look at a time, on a thread of its own."""
 
-    def look() -> list[str]:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ready")
+        self._look: Future[list[str]] | None = None
+
+    async def missing(self) -> list[str]:
+        """What does not answer; a look that hangs is waited for by nobody else's thread."""
+        if self._look is None or self._look.done():
+            self._look = self._thread.submit(self._missing)
+        try:
+            look = asyncio.shield(asyncio.wrap_future(self._look))
+            return await asyncio.wait_for(look, READY_WITHIN_S)
+        except TimeoutError:
+            return ["the queue does not answer"]
+
+    def _missing(self) -> list[str]:
         missing = []
         try:
-            if services.queue.workers() == 0:
+            if self._services.queue.workers() == 0:
                 missing.append("no live worker (start one with `assay worker`)")
         except OUTAGES as error:
             missing.append(f"the queue does not answer ({type(error).__name__})")
-        if not services.datasets.reachable():
+        if not self._services.datasets.reachable():
             missing.append("the object store cannot be written")
         return missing
 
-    try:
-        missing = await asyncio.wait_for(asyncio.to_thread(look), READY_WITHIN_S)
-    except TimeoutError:
-        missing = ["the queue does not answer"]
+
+@router.get("/readyz", responses=answers("unavailable"))
+async def ready(request: Request) -> Health:
+    """Redis, the store and at least one worker answer; otherwise 503 says what is missing."""
+    missing = await request.app.state.looker.missing()
     if missing:
         raise Unavailable("Not ready: " + "; ".join(missing) + ".")
     return Health(status="ready")

@@ -55,7 +55,7 @@ class CosineFloorInputs(Inputs):
     """Rows to fit the mean of side `a` on; best from a train split of the same population."""
     fit_b: Dataset | None = vectors(rows="fit_b", default=None)
     """Rows to fit the mean of side `b` on."""
-    groups: Labels | None = labels(of="a")
+    groups: Labels | None = labels(of="a", least=2)
     """Which pairs are related to each other: their cross pairs are no floor, and they are the unit
     of every interval."""
 
@@ -407,8 +407,10 @@ def _aligned(
     codes: NDArray[np.int64] | None,
     params: CosineFloorParams,
     context: Context,
-) -> Reading:
+) -> Reading | Undefined:
     split = PairSplit.of(units, context.seed, a.n)
+    if len(split.test) < 3:
+        return Undefined(code="too_few_rows", message="A map needs three held-out pairs to judge.")
     if len(split.train) < a.d:
         context.warn(
             "underdetermined_map",
@@ -442,6 +444,7 @@ def _units(codes: NDArray[np.int64] | None, n: int) -> Units:
     ),
     sources=("doi:10.1007/BF02289451", "doi:10.1214/aos/1176345462", "doi:10.1093/biomet/26.4.404"),
     row_limit=200_000,
+    memory_factor=5.0,
 )
 def cosine_floor(
     context: Context, inputs: CosineFloorInputs, params: CosineFloorParams

@@ -46,7 +46,7 @@ ANISOTROPIC = 0.3
 class GeometryInputs(Inputs):
     vectors: Dataset = vectors(rows="rows")
     """Rows to describe."""
-    groups: Labels | None = labels(of="vectors")
+    groups: Labels | None = labels(of="vectors", least=2)
     """Which rows belong together (source document, user, cluster): the unit of every interval."""
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from pydantic import Field, model_validator
 
 from service.check import Context, Inputs, Params, Results, Undefined, check, measure
@@ -13,6 +16,8 @@ from service.numerics.power import (
     groups_for_rule,
     permutations_for_p,
 )
+
+LARGEST = 10**12
 
 
 class PowerInputs(Inputs):
@@ -98,17 +103,44 @@ def power(context: Context, inputs: PowerInputs, params: PowerParams) -> Power:
         return Undefined(code="not_asked", message=f"Needs {', '.join(f'`{m}`' for m in missing)}.")
 
     groups, error = params.groups or 0, params.standard_error or 0.0
-    return Power.build(  # type: ignore[no-any-return]
-        groups_for_correlation=unless_missing("correlation")
-        or groups_for_correlation(params.correlation or 0.0, params.alpha, params.power),
-        correlation_for_groups=unless_missing("groups")
-        or correlation_for_groups(groups, params.alpha, params.power),
-        groups_for_half_width=unless_missing("groups", "standard_error", "half_width")
-        or groups_for_half_width(groups, error, params.half_width or 0.0, params.level),
-        permutations_for_p=unless_missing("p_resolution")
-        or permutations_for_p(params.p_resolution or 1.0),
-        groups_for_rule=unless_missing("groups", "standard_error", "distance")
-        or groups_for_rule(groups, error, params.distance or 1.0, params.alpha / 2, params.power),
-        groups_for_perfect_share=unless_missing("perfect_share")
-        or groups_for_perfect_share(params.perfect_share or 0.5, params.alpha / 2),
-    )
+    level, share = params.level, params.alpha / 2
+    found: dict[str, tuple[tuple[str, ...], Callable[[], float]]] = {
+        "groups_for_correlation": (
+            ("correlation",),
+            lambda: groups_for_correlation(params.correlation or 0.0, params.alpha, params.power),
+        ),
+        "correlation_for_groups": (
+            ("groups",),
+            lambda: correlation_for_groups(groups, params.alpha, params.power),
+        ),
+        "groups_for_half_width": (
+            ("groups", "standard_error", "half_width"),
+            lambda: groups_for_half_width(groups, error, params.half_width or 0.0, level),
+        ),
+        "permutations_for_p": (
+            ("p_resolution",),
+            lambda: permutations_for_p(params.p_resolution or 1.0),
+        ),
+        "groups_for_rule": (
+            ("groups", "standard_error", "distance"),
+            lambda: groups_for_rule(groups, error, params.distance or 1.0, share, params.power),
+        ),
+        "groups_for_perfect_share": (
+            ("perfect_share",),
+            lambda: groups_for_perfect_share(params.perfect_share or 0.5, share),
+        ),
+    }
+    answers: dict[str, float | Undefined] = {}
+    for name, (needed, answer) in found.items():
+        answers[name] = unless_missing(*needed) or _countable(answer)
+    return Power.build(**answers)  # type: ignore[no-any-return]
+
+
+def _countable(answer: Callable[[], float]) -> float | Undefined:
+    try:
+        value = answer()
+    except (OverflowError, ZeroDivisionError):
+        value = math.inf
+    if value > LARGEST:
+        return Undefined(code="too_large", message=f"More than {LARGEST}.")
+    return value

@@ -11,8 +11,8 @@ from typing import cast
 import numpy as np
 
 from service.dataset import Labels
-from service.errors import Fault, InvalidRequest, MalformedPayload, PayloadTooLarge
-from service.formats.reader import Limits, Options, Parsed, Sink
+from service.errors import SHOWN_ROWS, Fault, InvalidRequest, MalformedPayload, PayloadTooLarge
+from service.formats.reader import Limits, Options, Parsed, Sink, spool
 
 IN_MEMORY = 8 << 20
 
@@ -29,7 +29,7 @@ class CsvReader:
         self._received += len(data)
         if self._received > self._limits.csv_bytes:
             raise PayloadTooLarge(f"A CSV body may have {self._limits.csv_bytes} bytes.")
-        self._spool.write(data)
+        spool(self._spool, data)
 
     def close(self) -> None:
         self._spool.close()
@@ -54,14 +54,16 @@ class CsvReader:
             raise InvalidRequest(f"The CSV has no column `{self._options.id_column}` for ids.")
         levels: list[dict[str, int]] = [{} for _ in names]
         codes = [array("i") for _ in names]
-        wrong: list[int] = []
+        wrong, first_wrong = 0, list[str]()
         n = 0
         for cells in lines:
             if not cells and len(names) > 1:
                 continue
             cells = cells or [""]
             if len(cells) != len(names):
-                wrong.append(n)
+                wrong += 1
+                if len(first_wrong) < SHOWN_ROWS:
+                    first_wrong.append(str(n))
             else:
                 for seen, column, cell in zip(levels, codes, cells, strict=True):
                     column.append(seen.setdefault(cell, len(seen)) if cell else -1)
@@ -69,13 +71,13 @@ class CsvReader:
             self._limits.refuse_rows(n)
         if wrong:
             raise MalformedPayload(
-                f"{len(wrong)} lines do not have {len(names)} cells.",
+                f"{wrong} lines do not have {len(names)} cells.",
                 [
                     Fault(
                         pointer="/columns",
                         message="quote cells that hold commas",
-                        count=len(wrong),
-                        rows=[str(row) for row in wrong[:10]],
+                        count=wrong,
+                        rows=first_wrong,
                     )
                 ],
             )

@@ -18,7 +18,7 @@ from service.errors import (
     ShapeMismatch,
     UnsupportedFormat,
 )
-from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
+from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink, spool
 
 MAGIC = b"\x93NUMPY"
 LONGEST_HEADER = 10_000
@@ -178,7 +178,7 @@ class _Columns:
     def feed(self, data: bytes) -> None:
         self._received += len(data)
         _refuse_extra(self._received, self._claimed)
-        self._spool.write(data)
+        spool(self._spool, data)
 
     def close(self) -> None:
         self._spool.close()

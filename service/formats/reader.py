@@ -6,15 +6,15 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.dataset import DTYPES, Labels
 from service.dataset_record import Facts
-from service.errors import InvalidRequest, PayloadTooLarge, ShapeMismatch
-from service.numerics.rows import RowFacts, row_facts
+from service.errors import InvalidRequest, PayloadTooLarge, ShapeMismatch, Unavailable
+from service.numerics.rows import row_facts
 from service.references import Spec
 
 
@@ -30,7 +30,7 @@ class Limits:
 
     body_bytes: int = 8 << 30
     text_bytes: int = 32 << 20
-    csv_bytes: int = 256 << 20
+    csv_bytes: int = 64 << 20
     rows: int = 100_000_000
     dimensions: int = 4096
 
@@ -82,6 +82,14 @@ class Reader(Protocol):
         ...
 
 
+def spool(file: IO[bytes], data: bytes) -> None:
+    """Write to a temporary file; a full disk is an outage, not a fault of the request."""
+    try:
+        file.write(data)
+    except OSError as error:
+        raise Unavailable(f"The upload cannot be kept meanwhile: {error.strerror}.") from error
+
+
 class RowWriter:
     """Writes rows as canonical .npy (C order, little-endian), hashing and counting on the way."""
 
@@ -99,7 +107,7 @@ class RowWriter:
         self._dtype = dtype.newbyteorder("<")
         self._done = 0
         self._hash = hashlib.sha256()
-        self._facts: list[RowFacts] = []
+        self._facts: Facts | None = None
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(
             header, {"descr": self._dtype.str, "fortran_order": False, "shape": (n, d)}
@@ -112,7 +120,8 @@ class RowWriter:
         data = canonical.data.cast("B")
         self._hash.update(data)
         self._sink.write(data)
-        self._facts.append(row_facts(canonical, self._done))
+        facts = Facts.of(row_facts(canonical, self._done))
+        self._facts = facts if self._facts is None else self._facts + facts
         self._done += len(rows)
 
     def finish(self) -> Parsed:
@@ -125,16 +134,5 @@ class RowWriter:
             dtype=self._dtype.name,
             bytes=self._n * self._d * self._dtype.itemsize,
             vectors_sha256=self._hash.hexdigest(),
-            facts=Facts.of(_merged(self._facts)),
+            facts=self._facts,
         )
-
-
-def _merged(parts: list[RowFacts]) -> RowFacts:
-    return RowFacts(
-        n=sum(part.n for part in parts),
-        unit_rows=sum(part.unit_rows for part in parts),
-        non_finite=np.concatenate([part.non_finite for part in parts]),
-        zero=np.concatenate([part.zero for part in parts]),
-        norm_min=min(part.norm_min for part in parts),
-        norm_max=max(part.norm_max for part in parts),
-    )

@@ -25,7 +25,6 @@ from service.numerics.rows import Floats, Source, ordered_map
 MEDIAN_STEPS = 200
 MEDIAN_TOLERANCE = 1e-10
 MEDIAN_ELEMENTS = 20_000_000
-FEWEST_ROWS = 5
 
 
 @dataclass(frozen=True)

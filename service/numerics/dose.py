@@ -181,11 +181,9 @@ def page(table: Floats) -> PageTest:
     58(301), 1963, doi:10.1080/01621459.1963.10500843.
     """
     blocks, L = table.shape
-    order = np.argsort(table, axis=1, kind="stable")
-    ranks = np.empty_like(table)
-    np.put_along_axis(ranks, order, np.broadcast_to(np.arange(1.0, L + 1), table.shape), axis=1)
-    ties = table[:, :, None] == table[:, None, :]
-    ranks = (ties * ranks[:, None, :]).sum(axis=2) / ties.sum(axis=2)
+    from scipy.stats import rankdata  # a third of a second to import, for those who need it
+
+    ranks = rankdata(table, axis=1)
     statistic = float(ranks.sum(axis=0) @ np.arange(1, L + 1))
     expected = blocks * L * (L + 1) ** 2 / 4
     variance = blocks * L**2 * (L + 1) * (L**2 - 1) / 144

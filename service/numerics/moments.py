@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ class Units:
 
     order: NDArray[np.int64] | None
     starts: NDArray[np.int64]
-    name: str
+    name: Literal["group", "row"]
 
     @classmethod
     def rows(cls, n: int) -> Units:

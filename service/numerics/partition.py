@@ -14,6 +14,7 @@ from service.numerics.rows import Floats, Source, mean_row, ordered_map
 
 Number = Floats | np.float64
 BATCH = 128
+BATCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -233,15 +234,17 @@ def bootstrap(
     counts = parts.counts.astype(np.float64)
     groups = len(counts)
 
+    batch = max(1, min(BATCH, BATCH_BYTES // (8 * groups)))
+
     def draw(first: int) -> tuple[Floats, ...]:
-        weights = np.empty((min(BATCH, resamples - first), groups))
+        weights = np.empty((min(batch, resamples - first), groups))
         draw_counts(key, first, weights)
         n = weights @ counts
         shift = weights @ parts.sums
         total = weights @ parts.total - np.einsum("ij,ij->i", shift, shift) / n
         return n, weights @ np.square(counts), total, weights @ parts.within
 
-    firsts = range(0, resamples, BATCH)
+    firsts = range(0, resamples, batch)
     found = []
     for done, part in enumerate(ordered_map(draw, firsts, threads), start=1):
         found.append(part)

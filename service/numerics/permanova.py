@@ -40,7 +40,7 @@ def slabs(source: Source, shift: Floats, design: Design, threads: int) -> Slabs:
     Parameters
     ----------
     source : Source (n, d)
-    shift : (d,) or (n, d) broadcast per row by a callable
+    shift : (d,)
     """
     n, d = source.n, source.d
     width = -(-d // LANES)
@@ -212,7 +212,8 @@ def between_test(
 
 def batch_size(design: Design) -> int:
     """Arrangements at a time: many, so that a slab is read once for all, yet few megabytes."""
-    return max(8, min(MOST_IN_A_BATCH, BATCH_BYTES // (4 * design.items)))
+    widest = 4 * max(design.items, 2 * len(design.groups))
+    return max(8, min(MOST_IN_A_BATCH, BATCH_BYTES // widest))
 
 
 def arrangement_batches(

@@ -8,6 +8,7 @@ from scipy import special
 
 POWER = 0.8
 ALPHA = 0.05
+MOST_GROUPS = 2**52
 
 
 def _z(alpha: float, power: float) -> float:
@@ -57,6 +58,11 @@ def groups_for_half_width(groups: int, error: float, half_width: float, level: f
     -------
     int
         The smallest G with t_{G-1} error sqrt(groups / G) <= half_width, at least 2.
+
+    Raises
+    ------
+    OverflowError
+        Above 2^52 groups.
     """
 
     def fits(count: int) -> bool:
@@ -66,6 +72,8 @@ def groups_for_half_width(groups: int, error: float, half_width: float, level: f
     high = 2
     while not fits(high):
         high *= 2
+        if high > MOST_GROUPS:
+            raise OverflowError("more groups than can be counted")
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2

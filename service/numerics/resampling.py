@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from scipy import special
 
@@ -9,6 +11,7 @@ from service.numerics.rows import Floats
 from service.references import Model
 
 FEWEST_UNITS = 5
+Unit = Literal["group", "row", "unit", "permutation"]
 
 
 class Interval(Model):
@@ -21,8 +24,8 @@ class Interval(Model):
     method: str
     """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares, `bca`, `max_t`,
     `fisher_z`, `bonferroni_t` or `clopper_pearson`."""
-    unit: str
-    """What was left out at a time: `group` or `row`."""
+    unit: Unit
+    """What was left out, or drawn, at a time."""
     resamples: int
     """Number of resamples: units left out in turn, bootstrap draws, or permutations."""
 
@@ -55,7 +58,7 @@ def jackknife_se(deleted: Floats) -> float:
     return largest * float(np.sqrt((units - 1) / units * squares))
 
 
-def jackknife_t(estimate: float, deleted: Floats, level: float, unit: str) -> Interval:
+def jackknife_t(estimate: float, deleted: Floats, level: float, unit: Unit) -> Interval:
     """
     Estimate +- t_{G-1} times the delete-one standard error.
 
@@ -106,7 +109,7 @@ def clopper_pearson(total: float, units: int, level: float) -> tuple[float, floa
 
 
 def share_interval(
-    estimate: float, deleted: Floats, mean_of_units: float, level: float, unit: str
+    estimate: float, deleted: Floats, mean_of_units: float, level: float, unit: Unit
 ) -> Interval:
     """
     Outer envelope of the jackknife-t and Clopper-Pearson intervals of a share.
@@ -240,7 +243,7 @@ def holm(p_values: list[float | None]) -> list[float | None]:
     return adjusted
 
 
-def fisher_z(correlation: float, units: int, level: float, unit: str) -> Interval | None:
+def fisher_z(correlation: float, units: int, level: float, unit: Unit) -> Interval | None:
     """
     Interval of a correlation of `units` pairs on Fisher's z scale, standard error 1/sqrt(units - 3).
 

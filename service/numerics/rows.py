@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -47,7 +47,7 @@ def ordered_map(
 
     numpy and LAPACK release the interpreter lock, so threads are enough.
     """
-    if threads <= 1:
+    if threads <= 1 or (isinstance(items, Sized) and len(items) <= 1):
         yield from map(function, items)
         return
     source = iter(items)
@@ -107,7 +107,7 @@ def unit(x: Rows) -> Floats:
     -------
     (m, d) float64 with norms within 2^-52 of 1, a new array
     """
-    y = x.astype(np.float64)
+    y = x.astype(np.float64, order="C")  # sums run along memory: one order for every layout
     largest = np.abs(y).max(axis=1)
     extreme = (largest < SAFE_SQUARE[0]) | (largest > SAFE_SQUARE[1])
     if extreme.any():
@@ -171,7 +171,7 @@ class Stored:
 
     def take(self, which: Selection) -> Floats:
         """The chosen rows, (m, d) float64, a new array."""
-        y = self.rows[which].astype(np.float64)
+        y = self.rows[which].astype(np.float64, order="C")
         return y if self.scale == 1 else y * self.scale
 
 
@@ -244,21 +244,18 @@ class RowFacts:
     norm_max: float
 
 
-def duplicate_rows(rows: Rows, threads: int) -> tuple[int, int]:
+def row_classes(rows: Rows, threads: int) -> NDArray[np.int64]:
     """
-    Rows equal to an earlier row, and classes of two or more equal rows.
+    The first row each row is equal to, (n,); its own number where it repeats no earlier row.
 
-    Rows are classed by a 64-bit multilinear hash and every candidate is compared with the first row
-    of its class, so nothing is counted that is not equal; a hash collision (probability about
-    n^2 2^-64) can only lower the count. Time O(n d + n log n), memory O(n) and one block per thread.
+    Rows are classed by a 64-bit multilinear hash of mixed words and every candidate is compared with
+    the first row of its class, so nothing is joined that is not equal; a hash collision (probability
+    about n^2 2^-64) can only leave equal rows apart. Time O(n d + n log n), memory O(n) and one block
+    per thread.
 
     Parameters
     ----------
     rows : (n, d)
-
-    Returns
-    -------
-    (rows, classes) : int
     """
     n, d = rows.shape
     word = np.dtype(f"u{rows.dtype.itemsize}")
@@ -267,7 +264,9 @@ def duplicate_rows(rows: Rows, threads: int) -> tuple[int, int]:
     def hashes(which: slice) -> NDArray[np.uint64]:
         x = np.add(rows[which], rows.dtype.type(0), order="C")  # -0.0 becomes 0.0
         words = x.view(word).astype(np.uint64)
-        words ^= words >> np.uint64(rows.dtype.itemsize * 4)
+        words ^= words >> np.uint64(32)
+        words *= np.uint64(0x9E3779B97F4A7C15)
+        words ^= words >> np.uint64(32)
         codes: NDArray[np.uint64] = (words * factors).sum(axis=1, dtype=np.uint64)
         return codes
 
@@ -282,10 +281,28 @@ def duplicate_rows(rows: Rows, threads: int) -> tuple[int, int]:
         same: NDArray[np.bool_] = (rows[later[which]] == rows[earlier[which]]).all(axis=1)
         return same
 
-    if len(later) == 0:
-        return 0, 0
-    same = np.concatenate(list(ordered_map(equal, blocks(len(later), d), threads)))
-    return int(same.sum()), len(np.unique(earlier[same]))
+    found = np.arange(n)
+    if len(later):
+        same = np.concatenate(list(ordered_map(equal, blocks(len(later), d), threads)))
+        found[later[same]] = earlier[same]
+    return found
+
+
+def duplicate_rows(rows: Rows, threads: int) -> tuple[int, int]:
+    """
+    Rows equal to an earlier row, and classes of two or more equal rows; see `row_classes`.
+
+    Parameters
+    ----------
+    rows : (n, d)
+
+    Returns
+    -------
+    (rows, classes) : int
+    """
+    classes = row_classes(rows, threads)
+    repeated = classes[classes != np.arange(len(classes))]
+    return len(repeated), len(np.unique(repeated))
 
 
 def row_facts(x: Rows, start: int = 0) -> RowFacts:

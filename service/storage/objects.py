@@ -111,7 +111,10 @@ class ObjectDatasets:
         try:
             self._put(key, record.id.encode(), create=True)
         except AlreadyExistsError:
-            return self.record(project, self._bytes(key).decode())
+            try:
+                return self.record(project, self._bytes(key).decode())
+            except UnknownDataset:  # its upload died, or was undone, after the claim
+                self._put(key, record.id.encode())
         return None
 
     def discard(self, draft: Draft) -> None:

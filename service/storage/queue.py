@@ -96,13 +96,13 @@ class RqQueue:
         queued = self._fetch(job_id)
         if queued is None:
             return
-        if queued.get_status() == JobStatus.STARTED:
-            try:
+        try:
+            if queued.get_status() == JobStatus.STARTED:
                 send_stop_job_command(self._redis, job_id, serializer="json")
-            except InvalidJobOperation:
-                return  # it ended in between; the sweeper stops it if it is started again
-        else:
-            queued.delete()
+            else:
+                queued.delete()
+        except (InvalidJobOperation, NoSuchJobError):
+            return  # it ended in between; the sweeper stops it if it is started again
 
     def holds(self, job_id: str) -> bool:
         return bool(self.holding([job_id]))

@@ -12,6 +12,7 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Generic, cast
 
 from redis import Redis
@@ -37,7 +38,7 @@ return 1
 """
 
 
-def connect(url: str, retries: int = 120) -> Redis:
+def connect(url: str, retries: int = 120, timeout_s: float = 30) -> Redis:
     """
     A client that outlives an outage of a minute.
 
@@ -45,8 +46,8 @@ def connect(url: str, retries: int = 120) -> Redis:
     """
     return Redis.from_url(
         url,
-        socket_timeout=30,
-        socket_connect_timeout=5,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=min(5, timeout_s),
         health_check_interval=30,
         retry=Retry(ExponentialWithJitterBackoff(base=0.2, cap=5), retries),
     )
@@ -170,6 +171,11 @@ class RedisJobs(_Records[Job]):
         return [
             job_id.decode() for job_id in cast("set[bytes]", self._redis.smembers("assay:active"))
         ]
+
+    def trim(self, older_than: datetime) -> None:
+        """Take jobs that have expired by now out of every project's index."""
+        for index in self._redis.scan_iter("assay:jobs:*"):
+            self._redis.zremrangebyscore(index, "-inf", older_than.timestamp() * 1_000_000)
 
     def retire(self, job_id: str) -> None:
         """Take an ended, or expired, job out of the active set."""

@@ -76,7 +76,8 @@ def _paired_tests(
         errors = np.array([jackknife_se(deleted) for _, deleted, _ in rows])
         resampled = np.stack([cast(Floats, boot) for _, _, boot in rows], axis=1)
         usable = resampled[np.isfinite(resampled).all(axis=1)]
-        together = simultaneous(np.array([v for v, _, _ in rows]), usable, errors, params.level)
+        if len(usable) >= 0.99 * len(resampled):
+            together = simultaneous(np.array([v for v, _, _ in rows]), usable, errors, params.level)
     none = Undefined(code="not_estimable", message="No spread, or too few units, or a census.")
     return [
         PairedTest.build(

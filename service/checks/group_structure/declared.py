@@ -36,15 +36,15 @@ ZERO_WITHIN = Undefined(
 class GroupStructureInputs(Inputs):
     models: dict[str, Dataset] = models(rows="rows", least=3)
     """One to eight models over the same rows."""
-    groups: Labels = labels(of="models", default=...)
+    groups: Labels = labels(of="models", least=2, default=...)
     """What rows belong to: intent, topic, source question."""
     strata: Labels | None = labels(of="models")
     """Labels are exchanged within strata only (domain, language)."""
     units: Labels | None = labels(of="models")
     """Rows that are exchanged together (document, user), each in one group and one stratum."""
     levels: Labels | None = labels(of="models")
-    """Dose of each row: numbers in order, or strings in order of first appearance."""
-    response: Labels | None = labels(of="models")
+    """Dose of each row: numbers in order, or other labels in order of first appearance."""
+    response: Labels | None = labels(of="models", numeric=True)
     """A number or 0/1 per row (score, correct or not): gets its own R2 and ICC."""
 
 

@@ -140,8 +140,12 @@ def dose_response(
 def _ordered(column: Labels) -> tuple[list[Label], NDArray[np.int64]]:
     """Levels in order, numbers by size and others by first appearance, and the code of each row."""
     levels, codes = list(column.levels), column.dense
-    if all(isinstance(level, int | float) for level in levels):
-        order = np.argsort([float(level) for level in levels], kind="stable")
+    try:
+        sizes = Labels.of(levels).numbers
+    except InvalidRequest:
+        return levels, codes
+    if not any(isinstance(level, bool) for level in levels):
+        order = np.argsort(sizes, kind="stable")
         rank = np.empty(len(levels), dtype=np.int64)
         rank[order] = np.arange(len(levels))
         return [levels[i] for i in order], rank[codes]

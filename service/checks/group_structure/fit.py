@@ -45,6 +45,7 @@ from service.numerics.partition import (
 )
 from service.numerics.permanova import Slabs, between_test, expected_between, slabs
 from service.numerics.resampling import (
+    Unit,
     bca,
 )
 from service.numerics.rows import Directions, Floats, Source, Stored, norms, safe_scale
@@ -63,7 +64,7 @@ class Fitted:
     seen: Decomposition
     deleted: Decomposition
     resampled: Decomposition | None
-    unit: str
+    unit: Unit
     results: ModelStructure
 
 
@@ -80,6 +81,7 @@ def fit(
     with context.stage(f"{name}_sums"):
         parts = partition(source, units, threads)
         seen = observed(parts)
+        unit: Unit
         resampled_units = labelled.resampled(params)
         if resampled_units is None:
             deleted, unit = without_each_group(parts), "group"
