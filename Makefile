@@ -6,7 +6,7 @@ CANDIDATES := python3.13 python3.12 python3.11 python3
 PROBE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve check test contracts lock bench clean
+.PHONY: help setup demo serve format check test contracts lock bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -42,10 +42,14 @@ setup: $(VENV)/.dev  ## Install everything for development into .venv
 demo: $(VENV)/.run  ## Start a service, post sample embeddings, show reports and a gate verdict
 	@$(BIN) -m assay_client.cli demo
 
-serve: $(VENV)/.run  ## Keep a service running on http://127.0.0.1:8000
-	@$(BIN) -m assay_client.cli serve
+serve: $(VENV)/.run  ## Keep a service running on http://127.0.0.1:8000 (PORT=... for another)
+	@$(BIN) -m assay_client.cli serve --port $(or $(PORT),8000)
 
-check: $(VENV)/.dev  ## Format, lint, types, import directions
+format: $(VENV)/.dev  ## Format the code
+	$(BIN) -m ruff format .
+	$(BIN) -m ruff check --fix .
+
+check: $(VENV)/.dev  ## Formatting, lint, types, import directions
 	$(BIN) -m ruff format --check .
 	$(BIN) -m ruff check .
 	$(BIN) -m mypy

@@ -119,8 +119,10 @@ def identify(connection: HTTPConnection, keys: Keys | None) -> Identity:
     key_id, _, secret = rest.partition("_")
     record = keys.find(key_id) if scheme.lower() == "bearer" and prefix == "assay" else None
     given = hashlib.sha256(secret.encode()).hexdigest()
-    if record is None or not hmac.compare_digest(given, record.sha256):
+    if not key:
         raise Unauthorised("Send `Authorization: Bearer <key>` with a key of `assay keys create`.")
+    if record is None or not hmac.compare_digest(given, record.sha256):
+        raise Unauthorised("This key is not known here; make one with `assay keys create`.")
     return Identity(record.project, frozenset(record.scopes))
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class ScopeName(StrEnum):
+    """What a key may do."""
+
+    read = "read"
+    submit = "submit"
+    admin = "admin"
+
 
 keys = typer.Typer(help="API keys.", no_args_is_help=True)
 
@@ -18,7 +28,7 @@ def _keys() -> None:
 @keys.command()
 def create(
     project: Annotated[str, typer.Option(help="Project the key acts in.")],
-    scope: Annotated[list[str], typer.Option(help="read, submit or admin; repeatable.")],
+    scope: Annotated[list[ScopeName], typer.Option(help="Repeatable.")],
     file: Annotated[Path, typer.Option(envvar="ASSAY_API_KEYS_FILE", help="Keys file.")],
 ) -> None:
     """Create a key; it is printed once and kept only as a hash."""
@@ -26,7 +36,7 @@ def create(
     from service.errors import AssayError
 
     try:
-        typer.echo(create_key(file, project, [Scope(value) for value in scope]))
+        typer.echo(create_key(file, project, [Scope(name.value) for name in scope]))
     except (AssayError, ValueError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None

@@ -31,7 +31,8 @@ def whole(x: np.ndarray) -> tuple[float, float]:
 def main() -> None:
     x = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32) + np.float32(0.1)
     started = time.perf_counter()
-    found = geometry.run(Context(threads=cores()), geometry.inputs(vectors=Dataset(x)), geometry.params())
+    inputs = geometry.inputs(vectors=Dataset(x))
+    found = geometry.run(Context(threads=cores()), inputs, geometry.params())
     ours = time.perf_counter() - started
     started = time.perf_counter()
     anisotropy, rankme = whole(x)

@@ -279,6 +279,8 @@ def _judge_estimate(rule: Rule, value: Estimate, params: Params) -> _Seen:
     else:
         verdict, reason = Verdict.inconclusive, "the interval lies on both sides of the threshold"
         needed = _needed(value.estimate, rule.threshold, value.interval)
+        if needed is None and value.interval.method == "jackknife_t":
+            reason += f", too near for {MOST_NEEDED} times the data to decide"
     return _Seen(verdict, reason, value.estimate, bounds, needed)
 
 

@@ -77,7 +77,7 @@ class Services:
     outages: tuple[type[Exception], ...] = ()
     """What the parts raise when they do not answer."""
     pauses_s: tuple[float, ...] = (1.0, 5.0, 15.0)
-    """Between attempts to store a report."""
+    """Before a job that met an outage is run again."""
 
 
 class Upload:
@@ -311,7 +311,10 @@ def perform(services: Services, job_id: str) -> None:
         fail(services, job_id, error)
     except services.outages as error:
         bound.exception("a part did not answer")
-        fail(services, job_id, Unavailable(f"{type(error).__name__} while storing the answer."))
+        if job.attempts < services.attempts:  # the queue runs it again
+            time.sleep(services.pauses_s[min(job.attempts, len(services.pauses_s)) - 1])
+            raise
+        fail(services, job_id, Unavailable(f"{type(error).__name__}, {job.attempts} times."))
     except MemoryError:
         bound.warning("job out of memory", memory_bytes=job.memory_bytes)
         fail(services, job_id, OutOfMemory(f"The job may use {job.memory_bytes} bytes."))
@@ -376,24 +379,13 @@ def _answer(services: Services, job: Job) -> None:
         }
     )
     data = report.model_dump_json().encode()
-    stored = load_report(_stored_report(services, job, data))
+    stored = load_report(services.reports.put(job.project, job.request_digest, data))
     same_place = stored.environment == report.environment
     if not job.cache and same_place and stored.digest != report.digest:
         raise Internal(
             f"Recomputing gave digest {report.digest}, not the stored {stored.digest}, in the same "
             "environment."
         )
-
-
-def _stored_report(services: Services, job: Job, data: bytes) -> bytes:
-    """Store the report, sitting out a short outage of the store."""
-    for pause in services.pauses_s:
-        try:
-            return services.reports.put(job.project, job.request_digest, data)
-        except services.outages as error:
-            log.warning("report not stored yet", job=job.id, error=type(error).__name__)
-            time.sleep(pause)
-    return services.reports.put(job.project, job.request_digest, data)
 
 
 def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:

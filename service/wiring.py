@@ -32,5 +32,5 @@ def build(settings: Settings, retries: int = 120, timeout_s: float = 30) -> Serv
         deadline_s=settings.deadline_s,
         queue_depth=settings.queue_depth,
         attempts=settings.attempts,
-        outages=OUTAGES,
+        outages=(*OUTAGES, OSError),
     )

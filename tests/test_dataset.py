@@ -100,14 +100,16 @@ def test_dense_codes_number_the_labels_in_use_in_row_order(
     assert labels.levels == tuple(places)
 
 
-def test_numbers_are_read_as_numbers_and_strings_are_refused() -> None:
-    """Closed form: true is 1, a missing one is NaN."""
+def test_numbers_are_read_as_numbers_and_words_are_refused() -> None:
+    """Closed form: true is 1, a missing one is NaN, the cells of a CSV are numbers in words."""
     got = Labels.of([1, 0.5, True, None, False, -3]).numbers
     assert got.tolist()[:3] == [1, 0.5, 1]
     assert np.isnan(got[3])
     assert got.tolist()[4:] == [0, -3]
-    with pytest.raises(InvalidRequest, match="strings where numbers"):
-        _ = Labels.of([1, "2"]).numbers
+    assert Labels.of([1, "2", "-1e3", ".5"]).numbers.tolist() == [1, 2, -1000, 0.5]
+    for word in ("high", "", "nan", "inf", "0x1", "1_000", " 1"):
+        with pytest.raises(InvalidRequest, match="needs numbers"):
+            _ = Labels.of([1, word]).numbers
 
 
 def test_a_dataset_knows_its_shape_and_names_its_rows() -> None:

@@ -199,16 +199,24 @@ def test_whatever_a_check_raises_ends_its_job(
 def test_whatever_the_store_raises_on_the_way_ends_or_leaves_the_job(
     queued: Any, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that cannot be read: an outage is for the queue to retry, so the job stays running."""
+    """An outage is for the queue to retry, and ends the job at last; what is no outage ends it."""
+    away = replace(services, outages=(OSError,), pauses_s=(0.0,))
     job = queued()
 
     def gone(*_: Any) -> None:
         raise OSError("disk")
 
     monkeypatch.setattr(services.datasets, "load", gone)
-    with pytest.raises(OSError, match="disk"):
-        perform(services, job.id)
-    assert services.jobs.get("default", job.id).state is State.running
+    for _ in range(away.attempts - 1):
+        with pytest.raises(OSError, match="disk"):
+            perform(away, job.id)
+        assert services.jobs.get("default", job.id).state is State.running
+    perform(away, job.id)
+    found = services.jobs.get("default", job.id)
+    assert (found.state, found.problem.code) == (State.failed, "unavailable")
+    other = queued(seed=7)
+    perform(services, other.id)
+    assert services.jobs.get("default", other.id).problem.code == "internal"
 
 
 def test_a_lost_report_is_our_fault(queued: Any, services: Services) -> None:

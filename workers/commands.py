@@ -43,9 +43,13 @@ def _run(workers: int, api: tuple[str, int] | None) -> None:
         raise typer.Exit(2) from None
     if api is not None:
         typer.echo(
-            f"Assay at http://{api[0]}:{api[1]} (docs at /docs). Stop with Ctrl-C.", err=True
+            f"Assay starts at http://{api[0]}:{api[1]} (docs at /docs); data in {settings.home} "
+            "(ASSAY_HOME). Stop with Ctrl-C.",
+            err=True,
         )
     stack.supervisor.run()
+    if api is not None:
+        typer.echo(f"Assay has stopped; data stay in {settings.home}.", err=True)
 
 
 def demo() -> None:

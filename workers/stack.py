@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -54,6 +55,8 @@ def assemble(settings: Settings, workers: int, api: tuple[str, int] | None = Non
             f"ASSAY_API_KEYS_FILE names {settings.api_keys_file}, which is not there; create a key "
             "with `assay keys create`."
         )
+    if api is not None:
+        _refuse_taken(*api)
     children: list[Child] = []
     lock = None
     redis_url = settings.redis_url
@@ -91,6 +94,19 @@ def _uvicorn(host: str, port: int) -> list[str]:
         "--host", host, "--port", str(port), "--no-access-log", "--no-proxy-headers",
         "--log-level", "warning", "--timeout-graceful-shutdown", "3", "--limit-concurrency", "512",
     ]  # fmt: skip
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    """A port somebody else listens on: clients would talk to them."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise InvalidRequest(
+                f"{host}:{port} cannot be served: {error.strerror}. Choose another with --port."
+            ) from None
 
 
 def _own(folder: Path) -> IO[bytes]:

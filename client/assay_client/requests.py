@@ -202,8 +202,10 @@ def _file(value: str, option: str) -> Path:
     file = Path(value)
     if file.is_file():
         return file
+    if file.is_dir():
+        raise Mistake(f"`{option} {value}` is a directory; name a .npy or .csv file")
     hint = ""
-    if not file.suffix or value.replace(".", "", 1).isdigit():
+    if value in ("true", "false") or value.replace(".", "", 1).isdigit():
         hint = f"; a parameter is given as `--param {option.removeprefix('--')}={value}`"
     raise Mistake(f"`{option} {value}`: there is no such file{hint}")
 

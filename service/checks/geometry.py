@@ -137,12 +137,16 @@ class Geometry(Results):
 
     def readings(self) -> list[str]:
         size = min(self.n, self.d)
-        lines = [
-            f"Two different rows have a mean cosine of {self.anisotropy:.4f}; 0 would mean no common "
-            "direction, and no raw cosine can be read without this floor.",
+        lines = []
+        if self.anisotropy.estimate is not None:
+            lines.append(
+                f"Two different rows have a mean cosine of {self.anisotropy:.4f}; 0 would mean no "
+                "common direction, and no raw cosine can be read without this floor."
+            )
+        lines.append(
             f"The unit rows keep a dispersion of {self.dispersion_v:.4f} around their mean "
-            "(1 is no common direction, 0 is collapse).",
-        ]
+            "(1 is no common direction, 0 is collapse)."
+        )
         if self.participation_ratio is not None and self.rankme is not None:
             lines.append(
                 f"The centred rows use about {self.participation_ratio:.1f} of {size} possible "

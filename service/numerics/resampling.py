@@ -184,7 +184,7 @@ def bca(estimate: float, resampled: Floats, deleted: Floats, level: float) -> In
 
 
 def simultaneous(
-    estimates: Floats, resampled: Floats, errors: Floats, level: float
+    estimates: Floats, resampled: Floats, errors: Floats, units: int, level: float
 ) -> list[Interval] | None:
     """
     Intervals that cover all estimates at once: max |t| over paired bootstrap resamples.
@@ -196,6 +196,8 @@ def simultaneous(
         All statistics of each resample.
     errors : (k,) float64
         Standard errors; None is returned where one is 0.
+    units : int
+        Groups behind them: no interval is narrower than the jackknife-t of one estimate alone.
     level : float in (0, 1)
 
     References
@@ -205,7 +207,8 @@ def simultaneous(
     if not (errors > 0).all():
         return None
     t = np.abs(resampled - estimates) / errors
-    critical = float(np.quantile(t.max(axis=1), level))
+    pointwise = t_quantile((1 + level) / 2, units - 1)
+    critical = max(float(np.quantile(t.max(axis=1), level)), pointwise)
     return [
         Interval(
             low=float(value - critical * error),

@@ -336,7 +336,7 @@ def test_a_key_appears_in_no_log_problem_or_report(
 
     out, err = capsys.readouterr()
     assert '"event": "request broke"' in err
-    assert '"event": "check broke"' in err
+    assert '"event": "job broke"' in err
     part = secret[:16]
     for text in (out, err, *(answer.text for answer in answers)):
         assert part not in text

@@ -743,12 +743,13 @@ def test_cells_of_one_row_are_read_from_the_first_level() -> None:
 
 
 def test_words_are_levels_in_order_of_appearance_and_numbers_by_size() -> None:
-    """Compared with the definition: 10 comes after 9, "10" where it first stands."""
+    """Compared with the definition: 10 and "10" (a CSV cell) come after 9, words as they stand."""
     x, g, level = dosed(np.random.default_rng(5), 2)
     for names, order in (
         (["low", "high", "mid"], ["low", "high", "mid"]),
         ([9, 10, 2.5], [2.5, 9, 10]),
-        (["9", "10", "2.5"], ["9", "10", "2.5"]),
+        (["9", "10", "2.5"], ["2.5", "9", "10"]),
+        (["9", "10", "two"], ["9", "10", "two"]),
         ([True, False, 7], [False, True, 7]),
     ):
         levels = [names[k] for k in level]
@@ -825,7 +826,7 @@ def test_dispersion_without_another_labelling_is_null_and_the_rest_stays() -> No
         ({"units": "111222"}, None),
         ({"strata": "112211", "units": "113344"}, InvalidRequest),
         ({"strata": "112122", "units": "112345"}, None),
-        ({"response": "112233"}, InvalidRequest),
+        ({"response": "abcabc"}, InvalidRequest),
     ],
 )
 def test_designs_that_cannot_be_are_refused(

@@ -256,11 +256,15 @@ def test_simultaneous_intervals_cover_the_share_of_resamples_they_promise(
     estimates, errors = rng.normal(size=k), rng.uniform(0.1, 2, size=k)
     mixing = rng.normal(size=(k, k))
     resampled = estimates + rng.normal(size=(801, k)) @ mixing
-    got = simultaneous(estimates, resampled, errors, level)
+    got = simultaneous(estimates, resampled, errors, 9, level)
     assert got is not None
     low, high = (np.array([getattr(i, end) for i in got]) for end in ("low", "high"))
     inside = ((resampled >= low - 1e-12) & (resampled <= high + 1e-12)).all(axis=1)
-    assert inside.sum() == np.floor(800 * level + 1e-9) + 1
+    promised = np.floor(800 * level + 1e-9) + 1
+    alone = stats.t.ppf((1 + level) / 2, 8)
+    critical = ((high - low) / 2 / errors)[0]
+    assert critical >= alone * (1 - 1e-12)  # never narrower than one estimate alone
+    assert inside.sum() == promised or (inside.sum() > promised and np.isclose(critical, alone))
     assert (high + low) / 2 == pytest.approx(estimates)
     assert np.ptp((high - low) / errors) < 1e-9  # one critical value for all
     assert {(i.method, i.level, i.unit, i.resamples) for i in got} == {
@@ -271,10 +275,10 @@ def test_simultaneous_intervals_cover_the_share_of_resamples_they_promise(
 def test_simultaneous_intervals_by_hand() -> None:
     """By hand: |t| of three resamples are (1, 2), (3, 1), (0, 2.5): maxima 2, 3, 2.5."""
     resampled = np.array([[1.0, 24], [3, 22], [0, 15]])
-    got = simultaneous(np.array([0.0, 20]), resampled, np.array([1.0, 2]), 0.5)
+    got = simultaneous(np.array([0.0, 20]), resampled, np.array([1.0, 2]), 50, 0.5)
     assert got is not None
     assert [(i.low, i.high) for i in got] == [(-2.5, 2.5), (15, 25)]
-    assert simultaneous(np.array([0.0, 20]), resampled, np.array([1.0, 0]), 0.5) is None
+    assert simultaneous(np.array([0.0, 20]), resampled, np.array([1.0, 0]), 50, 0.5) is None
 
 
 @given(st.floats(-3, 3), st.floats(0.01, 2), st.integers(5, 60))

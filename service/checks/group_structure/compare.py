@@ -77,7 +77,9 @@ def _paired_tests(
         resampled = np.stack([cast(Floats, boot) for _, _, boot in rows], axis=1)
         usable = resampled[np.isfinite(resampled).all(axis=1)]
         if len(usable) >= 0.99 * len(resampled):
-            together = simultaneous(np.array([v for v, _, _ in rows]), usable, errors, params.level)
+            together = simultaneous(
+                np.array([v for v, _, _ in rows]), usable, errors, len(rows[0][1]), params.level
+            )
     none = Undefined(code="not_estimable", message="No spread, or too few units, or a census.")
     return [
         PairedTest.build(

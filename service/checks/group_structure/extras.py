@@ -144,12 +144,10 @@ def _ordered(column: Labels) -> tuple[list[Label], NDArray[np.int64]]:
         sizes = Labels.of(levels).numbers
     except InvalidRequest:
         return levels, codes
-    if not any(isinstance(level, bool) for level in levels):
-        order = np.argsort(sizes, kind="stable")
-        rank = np.empty(len(levels), dtype=np.int64)
-        rank[order] = np.arange(len(levels))
-        return [levels[i] for i in order], rank[codes]
-    return levels, codes
+    order = np.argsort(sizes, kind="stable")
+    rank = np.empty(len(levels), dtype=np.int64)
+    rank[order] = np.arange(len(levels))
+    return [levels[i] for i in order], rank[codes]
 
 
 def response_structure(
