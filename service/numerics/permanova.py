@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from service.numerics.compiled import (
-    LANES,
     Items,
     add_by_group,
     add_square_sums,
@@ -20,6 +19,7 @@ from service.numerics.compiled import (
 from service.numerics.design import Design
 from service.numerics.resampling import clopper_pearson
 from service.numerics.rows import BLOCK_ELEMENTS, Floats, Source, ordered_map
+from service.numerics.vector import LANES
 
 TIE = 1e-9
 ROUNDING = 1e-12
