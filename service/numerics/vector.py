@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from llvmlite import ir
 from numba import types
@@ -60,7 +60,7 @@ def _sum_rows(typingctx, x, items, low, high, out):
     return signature, codegen
 
 
-sum_rows: Callable[[Any, Any, int, int, Any], None] = _sum_rows
+sum_rows = cast(Callable[[Any, Any, int, int, Any], None], _sum_rows)
 """
 Write to `out` the sum of rows items[low:high] of a slab, in float64: (x, items, low, high, out).
 
