@@ -190,7 +190,7 @@ def between_test(
     has_f2 = bool(np.isfinite(seen_pooled)) and seen_pooled > 0 and seen > 0
 
     threshold = seen - TIE * ss_total
-    proposing = x if exact else x.astype(np.float32)
+    proposing = x if exact else x.astype(np.float32, copy=False)
     slack = SCREEN * max(ss_total, sum(float(np.einsum("ij,ij->", slab, slab)) for slab in x))
     slack2 = slack * (1 + seen_pooled / seen) if has_f2 else 0.0
 
