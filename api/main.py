@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
 
 import service
 from api import problems
@@ -41,8 +42,13 @@ def create_app(services: Services, keys: Keys | None = None) -> FastAPI:
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.add_api_route("/", _home, include_in_schema=False)
     describe(app)
     return app
+
+
+def _home() -> RedirectResponse:
+    return RedirectResponse("/docs")
 
 
 def from_environment() -> FastAPI:

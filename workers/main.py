@@ -63,7 +63,7 @@ def main() -> None:
     settings = Settings.read()
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logs.configure(level)
-    logging.getLogger("rq.worker").setLevel(max(level, logging.WARNING))
+    logging.getLogger("rq").setLevel(logging.ERROR)  # our own log says what happens to jobs
     if settings.redis_url is None:
         sys.exit("REDIS_URL is not set; `assay serve` starts a server and workers by itself.")
     redis = connect(settings.redis_url)
@@ -77,7 +77,7 @@ def main() -> None:
         worker_ttl=WORKER_TTL_S,
         log_job_description=False,
     )
-    worker.work(with_scheduler=False, logging_level="WARNING")
+    worker.work(with_scheduler=False, logging_level="ERROR")
 
 
 if __name__ == "__main__":

@@ -48,12 +48,18 @@ class Assay:
         api_key: str | None = None,
         *,
         transport: httpx.BaseTransport | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
-        """Server and key come from ASSAY_SERVER and ASSAY_API_KEY where they are not given."""
+        """
+        Server and key come from ASSAY_SERVER and ASSAY_API_KEY where they are not given.
+
+        `tell` is called with a line for people when the server has to be waited for.
+        """
         self._http = Transport(
             server or os.environ.get("ASSAY_SERVER") or DEFAULT_SERVER,
             api_key or os.environ.get("ASSAY_API_KEY"),
             transport,
+            tell,
         )
 
     @property

@@ -262,11 +262,15 @@ def main() -> NoReturn:
 def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
     with _assay(server) as assay, _display() as display:
         if requests.files(body["inputs"], base):
-            assay.check(body["kind"])
+            requests.refuse_unknown(body, assay.check(body["kind"]))
         inputs = assay.upload_files(body["inputs"], base, display.upload)
         job = assay.submit({**body, "inputs": inputs})
         log(f"job {job['id']}")
-        with _going_on(f"job {job['id']}", f"cancel it with `assay jobs {job['id']} --cancel`"):
+        with _going_on(
+            f"job {job['id']}",
+            f"read it with `assay reports {job['id']}`, cancel it with `assay jobs {job['id']} "
+            "--cancel`",
+        ):
             job = assay.wait(job, display.job)
         if job["state"] != "succeeded":
             raise AssayError.of(
@@ -281,7 +285,7 @@ def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
 def _assay(server: str | None) -> Iterator[Assay]:
     from assay_client.api import Assay
 
-    with Assay(server) as assay:
+    with Assay(server, tell=log) as assay:
         yield assay
 
 
@@ -300,6 +304,11 @@ def _going_on(what: str, how: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise AssayError("interrupted", f"{what} goes on; {how}") from None
+    except AssayError as error:
+        if error.code != "server-unreachable":
+            raise
+        detail = f"{error.detail} {what} goes on when the server is back; {how}"
+        raise AssayError(error.code, detail, title=error.title) from None
 
 
 if __name__ == "__main__":

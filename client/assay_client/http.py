@@ -26,7 +26,11 @@ class Transport:
     """Talks to one server with one key."""
 
     def __init__(
-        self, server: str, api_key: str | None, transport: httpx.BaseTransport | None = None
+        self,
+        server: str,
+        api_key: str | None,
+        transport: httpx.BaseTransport | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         try:
             url = httpx.URL(server)
@@ -37,6 +41,7 @@ class Transport:
                 f"`{server}` is no address of a server: give http:// or https:// and a host"
             )
         self.server = server.rstrip("/")
+        self._tell = tell
         self._client = httpx.Client(
             base_url=self.server,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
@@ -69,6 +74,7 @@ class Transport:
         """
         patience_s = PATIENCE_S if patience_s is None else patience_s
         started, pause = time.monotonic(), FIRST_PAUSE_S
+        told = False
         while True:
             content = body() if body is not None else None
             try:
@@ -88,6 +94,9 @@ class Transport:
             wait = max(pause, problem.retry_after or 0)
             if not (again or repeatable) or time.monotonic() + wait - started > patience:
                 raise problem from None
+            if self._tell is not None and not told and wait >= 1:
+                told = True
+                self._tell(f"{problem.title}; trying for {patience:.0f} s")
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 

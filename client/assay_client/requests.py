@@ -81,6 +81,25 @@ def build(
     return body, base
 
 
+def refuse_unknown(body: Json, check: Json) -> None:
+    """Refuse roles and params the check has not, before anything is uploaded."""
+    sections = (
+        ("role", _section(body, "inputs"), [role["name"] for role in check.get("roles", [])]),
+        ("param", _section(body, "params"), list(_params(check))),
+    )
+    for what, given, known in sections:
+        for name in given:
+            if known and name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}"
+                raise Mistake(f"`{body['kind']}` has no {what} `{name}`; {hint}")
+
+
+def _params(check: Json) -> Json:
+    found: Json = check.get("params_schema", {}).get("properties", {})
+    return found
+
+
 def bindings(pairs: Sequence[str]) -> Json:
     """The inputs of a gate, from `name=value` pairs."""
     bound: Json = {}

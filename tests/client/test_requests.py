@@ -206,3 +206,24 @@ def test_gate_inputs_are_bound_by_name(vectors: Path, labels: Path) -> None:
 def test_a_gate_input_needs_one_name_and_one_value(pairs: list[str]) -> None:
     with pytest.raises(Mistake, match="--input"):
         requests.bindings(pairs)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            {"kind": "geometry", "inputs": {"vector": {}}},
+            "no role `vector`; did you mean `vectors`",
+        ),
+        ({"kind": "geometry", "params": {"levl": 0.9}}, "no param `levl`; did you mean `level`"),
+        ({"kind": "geometry", "params": {"zzz": 1}}, "it has level"),
+    ],
+)
+def test_unknown_names_are_refused_before_anything_is_uploaded(
+    body: dict[str, Any], said: str
+) -> None:
+    """Against the catalogue's own description of a check."""
+    check = {"roles": [{"name": "vectors"}], "params_schema": {"properties": {"level": {}}}}
+    with pytest.raises(Mistake, match=said):
+        requests.refuse_unknown(body, check)
+    requests.refuse_unknown({"kind": "geometry", "inputs": {"vectors": {}}}, check)
