@@ -1,0 +1,28 @@
+"""Everything operations need: ports, and the numbers an operator sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from service.formats import Limits
+from service.ports import Datasets, Gates, Jobs, Queue, Reports
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything operations need: ports and the numbers an operator sets."""
+
+    datasets: Datasets
+    reports: Reports
+    jobs: Jobs
+    gates: Gates
+    queue: Queue
+    limits: Limits = field(default_factory=Limits)
+    threads: int = 1
+    deadline_s: int = 3600
+    queue_depth: int = 10_000
+    attempts: int = 3
+    outages: tuple[type[Exception], ...] = ()
+    """What the parts raise when they do not answer."""
+    pauses_s: tuple[float, ...] = (1.0, 5.0, 15.0)
+    """Before a job that met an outage is run again."""
