@@ -24,7 +24,8 @@ from service.numerics.permutation import derangement
 from service.references import Spec
 
 Array = NDArray[Any]
-MODULE = importlib.import_module("service.checks.cosine_floor")  # the name there is the check
+MODULE = importlib.import_module("service.checks.cosine_floor.check")
+SPACES = importlib.import_module("service.checks.cosine_floor.spaces")
 
 PAIRS = [
     *(("scifact_halves", m, r) for m in ("minilm", "e5small_q4", "minilm_int8")
@@ -726,7 +727,7 @@ def test_many_dimensions_switch_the_space_guard_off(
 ) -> None:
     """Closed form: null with a reason; so are too few rows to judge by."""
     x = np.random.default_rng(13).normal(size=(12, 5))
-    monkeypatch.setattr(MODULE, "GUARD_DIMENSIONS", 4)
+    monkeypatch.setattr(SPACES, "GUARD_DIMENSIONS", 4)
     got, _ = run(cosine_floor, a=x, b=x)
     assert got.undefined["space_guard"].code == "too_many_dimensions"
     got, _ = run(cosine_floor, a=x[:3, :4], b=x[:3, :4])
