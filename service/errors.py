@@ -37,7 +37,6 @@ in the command line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -65,8 +64,8 @@ class Fault(BaseModel):
 class AssayError(Exception):
     """Something the caller, or the operator, can be told in one sentence."""
 
-    code: ClassVar[str] = "internal"
-    title: ClassVar[str] = "Internal error"
+    code: str = "internal"
+    title: str = "Internal error"
 
     def __init__(self, detail: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__(detail)

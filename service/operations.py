@@ -212,6 +212,7 @@ class JobFailed(AssayError):
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.detail, failure.errors)
+        self.code, self.title = failure.code, failure.title
         self.failure = failure
 
 

@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from service.errors import (
+    AssayError,
     DuplicateIds,
     Internal,
     InvalidRequest,
@@ -37,6 +39,7 @@ from service.operations import (
 )
 from service.references import Spec
 from service.request import parse_request
+from workers.local import run as run_locally
 
 X = np.random.default_rng(29).normal(size=(12, 4))
 
@@ -366,3 +369,14 @@ def test_states_move_forward_only() -> None:
     assert State.succeeded not in ALLOWED[State.queued]
     assert State.queued not in ALLOWED[State.running]
     assert all(ALLOWED[state] >= {State.failed, State.cancelled} for state in ALLOWED)
+
+
+def test_a_failed_check_in_this_process_ends_in_its_own_code(tmp_path: Path) -> None:
+    """Rows that all equal their mean: `zero-rows` with the rows, as over HTTP, not `internal`."""
+    np.save(tmp_path / "same.npy", np.ones((12, 4), np.float32))
+    same = {"path": "same.npy"}
+    request = {"kind": "cosine_floor", "inputs": {"a": same, "b": same}}
+    with pytest.raises(AssayError) as caught:
+        run_locally(request, tmp_path, lambda stage, done, total: None)
+    assert caught.value.code == "zero-rows"
+    assert caught.value.faults[0].count == 12
