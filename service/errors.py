@@ -72,9 +72,6 @@ class AssayError(Exception):
         self.detail = detail
         self.faults = tuple(faults)
 
-    def __reduce__(self) -> tuple[type[AssayError], tuple[str, tuple[Fault, ...]]]:
-        return type(self), (self.detail, self.faults)
-
 
 class InvalidRequest(AssayError):
     code = "invalid-request"

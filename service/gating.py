@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,14 +37,13 @@ def run_gate(
         }
         requests[name] = parse_request(body)
     jobs: dict[str, str] = {}
-    try:
+    with ExitStack() as undo:  # every job is cancelled, also if cancelling another fails
         for name, request in requests.items():
             jobs[name] = submit(services, project, request).id
-        return _started(services, project, policy, inputs, tags, jobs)
-    except Exception:
-        for job_id in jobs.values():
-            cancel(services, project, job_id)
-        raise
+            undo.callback(cancel, services, project, jobs[name])
+        run = _started(services, project, policy, inputs, tags, jobs)
+        undo.pop_all()
+    return run
 
 
 def _started(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator
 
@@ -37,14 +36,6 @@ def test_refusals_of_content_can_be_caught_together() -> None:
         "shape-mismatch", "dimension-mismatch", "ids-mismatch", "duplicate-ids",
         "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("error", list(tree()), ids=lambda error: error.__name__)
-def test_an_error_survives_a_process_boundary(error: type[AssayError]) -> None:
-    """Type, detail and faults, through pickle as worker pools do it."""
-    fault = Fault(pointer="/a", message="m", count=2, rows=["x", "y"])
-    back = pickle.loads(pickle.dumps(error("What.", [fault])))
-    assert (type(back), back.detail, back.faults, str(back)) == (error, "What.", (fault,), "What.")
 
 
 def test_a_failure_keeps_everything_of_its_error() -> None:

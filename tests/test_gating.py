@@ -163,6 +163,30 @@ def test_a_full_queue_leaves_no_job_behind(start: Any, services: Services) -> No
     assert services.jobs.active() == []
 
 
+def test_an_outage_while_cancelling_does_not_keep_other_jobs(
+    start: Any, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate cannot be stored, and stopping one job fails: the other is cancelled all the same."""
+
+    def gone(run: GateRun) -> None:
+        raise ConnectionError("gates")
+
+    stop, stopped = services.queue.stop, []
+
+    def once(job_id: str) -> None:
+        stopped.append(job_id)
+        if len(stopped) == 1:
+            raise ConnectionError("queue")
+        stop(job_id)
+
+    monkeypatch.setattr(services.gates, "create", gone)
+    monkeypatch.setattr(services.queue, "stop", once)
+    with pytest.raises(ConnectionError):
+        start()
+    assert len(stopped) == 2
+    assert services.jobs.active() == []
+
+
 def test_unknown_data_starts_nothing(start: Any, services: Services, bound: dict[str, Any]) -> None:
     """The first check's data is not there."""
     with pytest.raises(UnknownDataset):
