@@ -24,7 +24,16 @@ from threadpoolctl import threadpool_limits
 
 from service.dataset import Dataset, Labels
 from service.references import Model
-from service.results import Estimate, Params, PValue, Results, Undefined, estimate_of
+from service.results import (
+    Estimate,
+    Params,
+    PValue,
+    Results,
+    ResultsAtK,
+    Undefined,
+    at_k,
+    estimate_of,
+)
 
 __all__ = [
     "Check",
@@ -35,6 +44,7 @@ __all__ = [
     "PValue",
     "Params",
     "Results",
+    "ResultsAtK",
     "Role",
     "Slot",
     "Undefined",
@@ -44,6 +54,7 @@ __all__ = [
     "labels",
     "measure",
     "models",
+    "named",
     "vectors",
 ]
 
@@ -54,13 +65,15 @@ Role = Dataset | Labels
 MIB = 1 << 20
 
 
-def vectors(*, rows: str, least: int = 1, default: Any = ...) -> Any:
+def vectors(*, rows: str, least: int = 1, more_than: str | None = None, default: Any = ...) -> Any:
     """
     Declare a role that takes vectors.
 
-    Roles and columns with the same `rows` are paired: row i of one belongs to row i of the other.
+    Roles and columns with the same `rows` are paired: row i of one belongs to row i of the other. It
+    needs `least` rows, and more than the parameter named `more_than` says.
     """
-    return Field(default=default, json_schema_extra={"rows": rows, "least": least})
+    extra: dict[str, Any] = {"rows": rows, "least": least, "more_than": more_than}
+    return Field(default=default, json_schema_extra=extra)
 
 
 def models(*, rows: str, least: int = 1, most: int = 8) -> Any:
@@ -99,6 +112,11 @@ def measure(
         "invariance": list(invariance),
     }
     return Field(json_schema_extra={"measure": declared})
+
+
+def named(place: str) -> Any:
+    """Declare results by name; `place` stands for the name in measure paths, see `Params.names`."""
+    return Field(json_schema_extra={"named": place})
 
 
 class Measure(Model):
@@ -143,6 +161,12 @@ class Slot:
     numeric: bool = False
     most: int | None = None
     """How many models it takes; None for a role of one."""
+    more_than: str | None = None
+    """The parameter it needs more rows than."""
+
+    def fewest(self, params: Params) -> int:
+        """Rows it needs under these parameters."""
+        return self.least if self.more_than is None else getattr(params, self.more_than) + 1
 
 
 class Warned(Model):
@@ -221,6 +245,7 @@ class Check:
                 least=declared.get("least", 1),
                 numeric=declared.get("numeric", False),
                 most=declared.get("most"),
+                more_than=declared.get("more_than"),
             )
         return tuple(found.values())
 
@@ -239,13 +264,13 @@ SHAPES: dict[type, str] = {Estimate: "estimated", PValue: "p_value"}
 
 def _measures(model: type[BaseModel], prefix: str) -> Iterator[Measure]:
     for name, info in model.model_fields.items():
-        declared = info.json_schema_extra
-        kind, names = _by_name(info.annotation)
-        if isinstance(declared, dict) and isinstance(declared.get("measure"), dict):
+        declared = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        kind, names = _by_name(info.annotation, declared.get("named"))
+        if isinstance(declared.get("measure"), dict):
             yield Measure.model_validate(
                 {
                     **declared["measure"],  # type: ignore[dict-item]
-                    "path": prefix + name,
+                    "path": f"{prefix}{name}{names}",
                     "description": info.description or "",
                     "shape": SHAPES.get(kind, "scalar"),
                 }
@@ -254,12 +279,16 @@ def _measures(model: type[BaseModel], prefix: str) -> Iterator[Measure]:
             yield from _measures(kind, f"{prefix}{name}{names}.")
 
 
-def _by_name(annotation: Any) -> tuple[Any, str]:
-    """The type of a field, and the names that stand between it and what maps of models hold."""
+def _by_name(annotation: Any, named: Any) -> tuple[Any, str]:
+    """The type of a field, and what stands after its name for the keys of the maps around that type."""
+    if at_k(annotation):
+        return get_args(annotation)[1], "@{k}"
     keys = 0
     kind = _alternatives(annotation)[0]
     while get_origin(kind) is dict:
         kind, keys = get_args(kind)[1], keys + 1
+    if named is not None:
+        return kind, f".{{{named}}}"
     return kind, ("", ".{model}", ".{later}.{earlier}")[keys]
 
 

@@ -167,7 +167,7 @@ def _rule_fault(policy: Policy, rule: Rule) -> str | None:
     known = {
         filled: measure.shape
         for measure in check_of(wanted.kind).measures
-        for filled in _with_names(measure.path, models)
+        for filled in _with_names(measure.path, models, _names(wanted))
     }
     if path not in known:
         return _unknown("measure", path, known)
@@ -176,8 +176,20 @@ def _rule_fault(policy: Policy, rule: Rule) -> str | None:
     return None
 
 
-def _with_names(path: str, models: list[str]) -> list[str]:
+def _names(wanted: PolicyCheck) -> dict[str, list[str]]:
+    """What the other places in braces stand for; none where the parameters are at fault."""
+    try:
+        return check_of(wanted.kind).params.model_validate(wanted.params).names()
+    except ValidationError:
+        return {}
+
+
+def _with_names(path: str, models: list[str], names: Mapping[str, list[str]]) -> list[str]:
     """The paths a measure has when models have these names; a difference may be named either way."""
+    for place, values in names.items():
+        if f"{{{place}}}" in path:
+            filled = [path.replace(f"{{{place}}}", value) for value in values]
+            return [one for part in filled for one in _with_names(part, models, names)]
     if "{model}" in path:
         return [path.replace("{model}", name) for name in models]
     if "{later}" in path:
@@ -312,7 +324,7 @@ def _find(report: ReportBase, path: str) -> tuple[Any, str]:
 
 def _walk(node: Any, keys: list[str]) -> tuple[Any, str]:
     for key in keys:
-        value = node[key] if isinstance(node, dict) else getattr(node, key)
+        value = node[key] if isinstance(node, dict) else node.value(key)
         if value is None:
             reason = node.undefined.get(key)
             return None, reason.message if reason else "no reason given"

@@ -73,7 +73,7 @@ def refuse(check: Check, given: Mapping[str, Given], params: Params, store: Stor
     roles = [one for one in given.values() if one.slot.kind == "vectors"]
     _refuse_dimensions([one for one in roles if one.slot.most is None])
     for one in roles:
-        _refuse_sizes(check, one)
+        _refuse_sizes(check, one, params)
         if params.on_bad_rows == "error":
             _refuse_bad_rows(one, store)
     for one in given.values():
@@ -146,11 +146,15 @@ def _refuse_dimensions(roles: list[Given]) -> None:
         )
 
 
-def _refuse_sizes(check: Check, one: Given) -> None:
-    if one.record.n < one.slot.least:
+def _refuse_sizes(check: Check, one: Given, params: Params) -> None:
+    fewest = one.slot.fewest(params)
+    if one.record.n < fewest:
+        way_out = f"at least {fewest} rows"
+        if one.slot.more_than is not None:
+            way_out += f", or a smaller `{one.slot.more_than}`"
         raise TooFewRows(
-            f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` needs {one.slot.least}.",
-            [Fault(pointer=one.pointer, message=f"at least {one.slot.least} rows")],
+            f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` needs {fewest}.",
+            [Fault(pointer=one.pointer, message=way_out)],
         )
     if check.row_limit is not None and one.record.n > check.row_limit:
         raise InvalidRequest(
@@ -248,7 +252,9 @@ def prepare(
             keep = np.logical_and.reduce([_good(ready[name].data) for name in names])
             if gone := int(np.count_nonzero(~keep)):
                 warnings.append(_dropped(names, ready[(with_ids or names)[0]], keep, gone))
-                least = max(ready[name].slot.least for name in names if ready[name].slot.of is None)
+                least = max(
+                    ready[name].slot.fewest(params) for name in names if ready[name].slot.of is None
+                )
                 if int(keep.sum()) < least:
                     raise TooFewRows(
                         f"{int(keep.sum())} rows are left of {', '.join(names)} after dropping "

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import (
     Any,
+    ClassVar,
     Literal,
     cast,
+    get_args,
+    get_origin,
 )
 
 import numpy as np
-from pydantic import Field
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from service.numerics.resampling import FEWEST_UNITS, Interval, Unit, jackknife_t, share_interval
 from service.numerics.rows import Floats
@@ -44,6 +55,78 @@ class Results(Model):
     def readings(self) -> list[str]:
         """One sentence for each thing worth reading, with what gives the number its meaning."""
         return []
+
+    def value(self, key: str) -> Any:
+        """What stands under a key of the dumped object."""
+        return getattr(self, key)
+
+
+class ResultsAtK(Results):
+    """
+    Results whose fields of type `dict[int, ...]` are written with k in the key: `overlap@10`.
+
+    The objects of a report keep one flat level of keys, and each measure a path of its own.
+    """
+
+    spelled: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.spelled = tuple(
+            name for name, info in cls.model_fields.items() if at_k(info.annotation)
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        gathered: dict[str, Any] = {}
+        for key, value in values.items():
+            name, at, k = key.partition("@")
+            if at and name in cls.spelled:
+                gathered.setdefault(name, {})[k] = value
+            else:
+                gathered[key] = value
+        return gathered
+
+    @model_serializer(mode="wrap")
+    def _spell(self, write: SerializerFunctionWrapHandler) -> Any:
+        return {
+            spelled: value
+            for key, found in write(self).items()
+            for spelled, value in (
+                [(f"{key}@{k}", one) for k, one in found.items()]
+                if key in self.spelled
+                else [(key, found)]
+            )
+        }
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        plain = {key: value for key, value in core.items() if key != "serialization"}
+        schema = handler.resolve_ref_schema(handler(cast(CoreSchema, plain)))
+        for name in cls.spelled:
+            declared = schema["properties"].pop(name)
+            of_each = declared.pop("additionalProperties")
+            described = {
+                key: declared[key] for key in ("description", "measure") if key in declared
+            }
+            patterns = schema.setdefault("patternProperties", {})
+            patterns[f"^{name}@[0-9]+$"] = {"allOf": [of_each], **described}
+            schema["required"] = [one for one in schema["required"] if one != name]
+        return schema
+
+    def value(self, key: str) -> Any:
+        name, at, k = key.partition("@")
+        return getattr(self, name)[int(k)] if at else super().value(key)
+
+
+def at_k(annotation: Any) -> bool:
+    """Whether a field holds one value for each k."""
+    return get_origin(annotation) is dict and get_args(annotation)[0] is int
 
 
 class Estimate(Results):
@@ -97,6 +180,10 @@ class Params(Model):
     """Match paired inputs by equal ids in any order, not by position."""
     census: bool = False
     """The rows are the whole population: no intervals."""
+
+    def names(self) -> dict[str, list[str]]:
+        """What the places in braces of this check's measure paths stand for, models excepted."""
+        return {}
 
 
 def estimate_of(

@@ -148,12 +148,13 @@ def results(
 
 
 def few(check: Check) -> dict[str, Any]:
-    """Small numbers where a check asks for many resamples; one thousand teach no more here."""
-    return {
+    """Small numbers where a check asks for many resamples or neighbours; more teach no more here."""
+    found = {
         name: 39
         for name, info in check.params.model_fields.items()
         if isinstance(info.default, int) and info.default > 50
     }
+    return {**found, "k": 3} if "k" in check.params.model_fields else found
 
 
 def accepted(check: Check, name: str) -> Any:
@@ -189,16 +190,16 @@ def at(found: Any, path: str) -> list[Any]:
     """
     What dumped results hold under a measure's path, nulls left out.
 
-    A key in braces stands for every model, or pair of models, by name.
+    Braces stand for any name: of a model, of a pair of models, of a condition, or a k.
     """
     reached = [found]
     for key in path.split("."):
-        every = key.startswith("{")
+        pattern = re.compile(re.sub(r"\{\w+\}", r"\\w+", key))
         reached = [
             inner
             for value in reached
             for name, inner in value.items()
-            if inner is not None and (name == key or (every and name != "undefined"))
+            if inner is not None and name != "undefined" and pattern.fullmatch(name)
         ]
     return reached
 
