@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import (
     Any,
     ClassVar,
@@ -81,13 +81,27 @@ def models(*, rows: str, least: int = 1, most: int = 8) -> Any:
     return Field(json_schema_extra={"rows": rows, "least": least, "most": most})
 
 
-def labels(*, of: str, least: int = 1, numeric: bool = False, default: Any = None) -> Any:
+def labels(
+    *,
+    of: str,
+    otherwise: str | None = None,
+    least: int = 1,
+    numeric: bool = False,
+    default: Any = None,
+) -> Any:
     """
     Declare a column, by default read from the dataset in role `of` and paired with its rows.
 
+    Where role `of` is left out, it is a column of the rows in role `otherwise`.
+
     It needs `least` different labels; `numeric` ones are numbers, or strings that are.
     """
-    extra: dict[str, Any] = {"of": of, "least": least, "numeric": numeric}
+    extra: dict[str, Any] = {
+        "of": of,
+        "otherwise": otherwise,
+        "least": least,
+        "numeric": numeric,
+    }
     return Field(default=default, json_schema_extra=extra)
 
 
@@ -156,6 +170,8 @@ class Slot:
     rows: str
     """Name of the row set it belongs to."""
     of: str | None = None
+    otherwise: str | None = None
+    """The role whose column it is where `of` is left out."""
     least: int = 1
     """Rows it needs, or different labels of a column."""
     numeric: bool = False
@@ -242,12 +258,23 @@ class Check:
                 description=info.description or "",
                 rows=declared["rows"] if of is None else found[of].rows,
                 of=of,
+                otherwise=declared.get("otherwise"),
                 least=declared.get("least", 1),
                 numeric=declared.get("numeric", False),
                 most=declared.get("most"),
                 more_than=declared.get("more_than"),
             )
         return tuple(found.values())
+
+    def slots_of(self, given: Container[str]) -> tuple[Slot, ...]:
+        """The same inputs when only some are given: a column of a role left out is another's."""
+        slots = {slot.name: slot for slot in self.slots}
+        return tuple(
+            replace(slot, of=slot.otherwise, rows=slots[slot.otherwise].rows)
+            if slot.otherwise is not None and slot.of not in given
+            else slot
+            for slot in slots.values()
+        )
 
     @property
     def measures(self) -> tuple[Measure, ...]:

@@ -9,6 +9,7 @@ from service.dataset import Labels
 from service.errors import (
     AssayError,
     Cancelled,
+    Fault,
     Internal,
     InvalidRequest,
     QueueFull,
@@ -105,8 +106,9 @@ def _store_inline(
 ) -> StoredInputs:
     """Inputs as references to stored data only."""
     result: StoredInputs = {}
-    for slot in check.slots:
-        value = getattr(request.inputs, slot.name)
+    asked = {name: value for name, value in request.inputs if value is not None}
+    for slot in check.slots_of(asked):
+        value = asked.get(slot.name)
         if isinstance(value, list):
             names = [one.name or f"model_{i}" for i, one in enumerate(value, start=1)]
             if len(set(names)) != len(names):
@@ -168,8 +170,13 @@ def _given(
     services: Services, project: str, check: Check, inputs: StoredInputs
 ) -> dict[str, Given]:
     given: dict[str, Given] = {}
-    for slot in check.slots:
+    for slot in check.slots_of(inputs):
         value = inputs.get(slot.name)
+        if value is not None and slot.of is not None and slot.of not in inputs:
+            raise InvalidRequest(
+                f"`{slot.name}` is a column of `{slot.of}`, which is not given.",
+                [Fault(pointer=f"/inputs/{slot.name}", message=f"give `{slot.of}` too")],
+            )
         if isinstance(value, list):
             for place, one in enumerate(value):
                 record = services.datasets.record(project, one.dataset)

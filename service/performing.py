@@ -143,7 +143,7 @@ def _answer(services: Services, job: Job) -> None:
 
 def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:
     loaded: dict[str, Loaded] = {}
-    for slot in check.slots:
+    for slot in check.slots_of(job.inputs):
         value = job.inputs.get(slot.name)
         if isinstance(value, ColumnRef):
             dataset = value.dataset or ""

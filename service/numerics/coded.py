@@ -41,6 +41,8 @@ class Coded:
     scale: Floats
     row_scale: Floats
     divisors: Floats
+    zero_rows: int = 0
+    """Rows that are read as zero and have no direction."""
 
     @property
     def n(self) -> int:
@@ -98,9 +100,15 @@ def coded(
     )
     if not cosine:
         return made
-    found = lengths(made, threads)
-    found[found == 0] = 1.0
-    return replace(made, divisors=found)
+    return by_direction(made, threads)
+
+
+def by_direction(rows: Coded, threads: int) -> Coded:
+    """The same rows, divided by their lengths."""
+    found = lengths(rows, threads)
+    zero = found == 0
+    found[zero] = 1.0
+    return replace(rows, divisors=found, zero_rows=int(np.count_nonzero(zero)))
 
 
 def as_given(rows: Rows, *, cosine: bool, threads: int = 1) -> Coded:

@@ -95,7 +95,8 @@ class Listed:
     ids : (m, c) int32, -1 where no row is
     scores : (m, c) float64
     tail : (m,) float64
-        No row that is not listed scores above it; -inf where all are listed.
+        No row that is not listed scores above it by more than the rounding of a float64 score
+        (`Search.tau`); -inf where all are listed, inf where nothing is known.
     """
 
     ids: Ids
@@ -167,6 +168,8 @@ class Search:
     longest: float = field(init=False)
     shift: float = field(init=False)
     """Largest |mean.(g - mean)|."""
+    widest: float = field(init=False)
+    """No two points are further apart."""
 
     def __post_init__(self) -> None:
         grid = blocks(self.rows.n, self.rows.d)
@@ -187,6 +190,7 @@ class Search:
         found = list(ordered_map(reach, grid, self.threads))
         self.radius = max(radius for radius, _ in found)
         self.shift = max(shift for _, shift in found)
+        self.widest = 2 * min(self.radius, self.longest) * (1 + 1e-9)
         if self.radius**2 + self.shift >= self.longest**2:
             self.mean = np.zeros(self.rows.d)
             self.radius, self.shift = self.longest, 0.0
@@ -239,27 +243,35 @@ class Search:
         which : (m,) rows of the queries
         k : int, at most the rows there are to find
         """
-        return self.proved(queries, which, self.listed(queries, which, k + EXTRA, step), k)[0]
+        listed = self.listed(queries, which, k + EXTRA, step)
+        ids, scores, _ = self.proved(queries, which, listed, k)
+        return cut(ids, scores, k)
 
     def proved(
         self, queries: Queries, which: Rows64, listed: Listed, k: int
-    ) -> tuple[Neighbours, Effort]:
-        """The exact lists, and how they were proved: by what is listed, or by scoring every row."""
+    ) -> tuple[Ids, Floats, Effort]:
+        """
+        Exact lists of k + 1, and how they were proved: by what is listed, or by scoring every row.
+
+        Parameters
+        ----------
+        queries, which : as for `listed`
+        listed : Listed
+        k : int
+        """
         m = len(which)
         ids = np.empty((m, k + 1), np.int32)
         scores = np.empty((m, k + 1))
-        self._by_query_block(
-            lambda part: pairs.best_listed(
-                listed.ids[part], listed.scores[part], ids[part], scores[part]
-            ),
-            m,
-        )
-        norms = lengths_of(queries.rows, which)
-        open_ = np.flatnonzero(~(listed.tail + self.tau(norms) < scores[:, k]))
-        open_ = open_[np.isfinite(listed.tail[open_])]
+
+        def decide(part: slice) -> None:
+            pairs.best_listed(listed.ids[part], listed.scores[part], ids[part], scores[part])
+
+        self._by_query_block(decide, m)
+        reach = listed.tail + self.tau(lengths_of(queries.rows, which))
+        open_ = np.flatnonzero((listed.tail != -np.inf) & ~(reach < scores[:, k]))
         if len(open_):
             ids[open_], scores[open_] = self.scored(queries, which[open_], k + 1)
-        return cut(ids, scores, k), Effort(listed=m - len(open_), scored=len(open_))
+        return ids, scores, Effort(listed=m - len(open_), scored=len(open_))
 
     def scored(
         self, queries: Queries, which: Rows64, k: int, *, single: bool = False
@@ -294,9 +306,14 @@ class Search:
         norms = np.sqrt(np.einsum("ij,ij->i", centred, centred))
         d = self.rows.d
         rounding = gamma(d + 4, FLOAT32) * (norms * self.radius + self.shift)
-        unit = self.unit
-        reached: Floats = (lowest + (d + 3) * FLUSHED) / unit**2 + rounding + points @ self.mean
+        unit = self.unit * self._query_units(norms)
+        reached: Floats = (lowest + (d + 3) * FLUSHED) / unit + rounding + points @ self.mean
         return reached
+
+    def _query_units(self, norms: Floats) -> Floats:
+        """A power of two for each query that brings (q - mean, 1 / unit) to about 1."""
+        longer = np.maximum(norms, 1 / self.unit)
+        return np.asarray(2.0 ** -np.floor(np.log2(longer)))
 
     def _proposed(
         self, queries: Queries, which: Rows64, wanted: int, step: Step
@@ -308,6 +325,7 @@ class Search:
         query_blocks = list(chunks(m, QUERY_BLOCK))
         ids = np.full((m, wanted), -1, np.int32)
         scores = np.full((m, wanted), -np.inf, np.float32)
+        unknown = np.zeros(m, bool)
         for b, block in enumerate(gallery_blocks):
             searched = self._searched(block)
 
@@ -319,11 +337,13 @@ class Search:
                     min(wanted, len(rows)),
                     metric=faiss.METRIC_INNER_PRODUCT,
                 )
+                unknown[part] |= (places < 0).any(axis=1)  # faiss lists no NaN
                 _merge(scores[part], ids[part], found, places, first)
 
             for done, _ in enumerate(ordered_map(search, query_blocks, self.threads)):
                 step(b * len(query_blocks) + done + 1, len(gallery_blocks) * len(query_blocks))
-        return ids, scores.min(axis=1).astype(np.float64)
+        ids[unknown] = -1
+        return ids, np.where(unknown, np.inf, scores.min(axis=1).astype(np.float64))
 
     @property
     def unit(self) -> float:
@@ -345,10 +365,13 @@ class Search:
         return out
 
     def _searching(self, queries: Queries, which: Rows64) -> Single:
-        """(q - mean, 1) of chosen queries."""
-        out = np.ones((len(which), self.rows.d + 1), np.float32)
+        """(q - mean, 1 / unit) of chosen queries, each times its own power of two."""
+        out = np.empty((len(which), self.rows.d + 1), np.float32)
         rows, divisors = queries.take(which)
-        out[:, :-1] = (rows / divisors[:, None] - self.mean) * self.unit
+        centred = rows / divisors[:, None] - self.mean
+        units = self._query_units(np.sqrt(np.einsum("ij,ij->i", centred, centred)))
+        out[:, :-1] = centred * units[:, None]
+        out[:, -1] = units / self.unit
         return out
 
 
