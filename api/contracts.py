@@ -23,6 +23,7 @@ from service.storage.memory import (
     MemoryDatasets,
     MemoryGates,
     MemoryJobs,
+    MemoryParts,
     MemoryQueue,
     MemoryReports,
 )
@@ -155,6 +156,7 @@ def memory_services() -> Services:
         jobs=MemoryJobs(),
         gates=MemoryGates(),
         queue=MemoryQueue(),
+        parts=MemoryParts(),
     )
 
 

@@ -22,6 +22,7 @@ from typing import (
 from pydantic import BaseModel, ConfigDict, Field
 from threadpoolctl import threadpool_limits
 
+from service.blocks import Arrays, plain
 from service.dataset import Dataset, Labels
 from service.references import Model
 from service.results import (
@@ -36,6 +37,7 @@ from service.results import (
 )
 
 __all__ = [
+    "Arrays",
     "Check",
     "Context",
     "Estimate",
@@ -43,6 +45,7 @@ __all__ = [
     "Measure",
     "PValue",
     "Params",
+    "Parts",
     "Results",
     "ResultsAtK",
     "Role",
@@ -206,7 +209,10 @@ class Context:
     stages: dict[str, float] = field(default_factory=dict)
 
     def warn(self, code: str, message: str, where: str) -> None:
-        self.warnings.append(Warned(code=code, message=message, where=where))
+        """Say something once, however many parts of the work say it."""
+        warned = Warned(code=code, message=message, where=where)
+        if warned not in self.warnings:
+            self.warnings.append(warned)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Callable[[int, int], None]]:
@@ -217,7 +223,24 @@ class Context:
         self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - started
 
 
-Run = Callable[[Context, Any, Any], Results]
+@dataclass(frozen=True)
+class Parts:
+    """
+    How a check is cut into blocks that several processes may share.
+
+    The check itself then takes a fourth argument, `parts`: the arrays of all blocks, joined in order.
+    """
+
+    plan: Callable[[Any, Any], int]
+    """`(inputs, params)`: blocks of a fixed grid, at least one, whoever computes them."""
+    part: Callable[[Context, Any, Any, range], Arrays]
+    """
+    `(context, inputs, params, blocks)`: arrays of these blocks, one row for each row of theirs, which
+    depend on no other block. Progress is that of one stage over the blocks.
+    """
+
+
+Run = Callable[..., Results]
 
 
 @dataclass(frozen=True)
@@ -237,11 +260,31 @@ class Check:
     row_limit: int | None = None
     memory_factor: float = 1.0
     """Memory beside the mapped inputs, in inputs; half a GiB is added."""
+    parts: Parts | None = None
 
     def run(self, context: Context, inputs: Inputs, params: Params) -> Results:
         """Run with single-threaded BLAS: parallelism is over blocks, so that sums never vary."""
+        if self.parts is not None:
+            blocks = range(self.blocks(inputs, params))
+            return self.combine(context, inputs, params, self.part(context, inputs, params, blocks))
         with threadpool_limits(limits=1):
             return self.function(context, inputs, params)
+
+    def blocks(self, inputs: Inputs, params: Params) -> int:
+        """Blocks that may be computed apart; one for a check that cannot be cut."""
+        return 1 if self.parts is None else self.parts.plan(inputs, params)
+
+    def part(self, context: Context, inputs: Inputs, params: Params, blocks: range) -> Arrays:
+        """What these blocks contribute, in one layout, so that a stored part is no other array."""
+        if self.parts is None:
+            raise TypeError(f"`{self.kind}` has no parts.")
+        with threadpool_limits(limits=1):
+            return plain(self.parts.part(context, inputs, params, blocks))
+
+    def combine(self, context: Context, inputs: Inputs, params: Params, parts: Arrays) -> Results:
+        """Results from the arrays of all blocks."""
+        with threadpool_limits(limits=1):
+            return self.function(context, inputs, params, parts)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -331,7 +374,8 @@ F = TypeVar("F", bound=Callable[..., Results])
 class check:
     """
     Declare a check: `@check(version=1, title=..., scope=..., sources=...)` over
-    `def kind(context: Context, inputs: KindInputs, params: KindParams) -> Kind`.
+    `def kind(context: Context, inputs: KindInputs, params: KindParams) -> Kind`; with `parts=...` the
+    function takes `parts: Arrays` as well.
 
     Kind, description and types are read from the function, so they cannot drift apart.
     """
@@ -347,6 +391,7 @@ class check:
         sources: tuple[str, ...] = (),
         row_limit: int | None = None,
         memory_factor: float = 1.0,
+        parts: Parts | None = None,
     ) -> None:
         self.version = version
         self.title = title
@@ -354,11 +399,13 @@ class check:
         self.sources = sources
         self.row_limit = row_limit
         self.memory_factor = memory_factor
+        self.parts = parts
 
     def __call__(self, function: F) -> Check:
         hints = get_type_hints(function)
-        if tuple(inspect.signature(function).parameters) != self.required:
-            raise TypeError(f"`{function.__name__}` must take {', '.join(self.required)}")
+        required = self.required if self.parts is None else (*self.required, "parts")
+        if tuple(inspect.signature(function).parameters) != required:
+            raise TypeError(f"`{function.__name__}` must take {', '.join(required)}")
         return Check(
             kind=function.__name__,
             version=self.version,
@@ -372,4 +419,5 @@ class check:
             sources=self.sources,
             row_limit=self.row_limit,
             memory_factor=self.memory_factor,
+            parts=self.parts,
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field
 
+from service.blocks import Plan
 from service.errors import AssayError, Fault
 from service.gate import Policy, RuleResult, Verdict
 from service.references import ColumnRef, DatasetRef, Model, NamedDataset
@@ -85,8 +87,10 @@ class Job(Model):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     attempt_started_at: datetime | None = None
-    """Start of the newest attempt: what the deadline counts from."""
+    """Start of the newest attempt, or of the first shard: what the deadline counts from."""
     attempts: int = 0
+    plan: Plan | None = None
+    """How its blocks are dealt to shards; written once, null where one process does all."""
     cached: bool = False
     problem: Failure | None = None
     version: int = 0
@@ -99,6 +103,48 @@ class Job(Model):
         if state.terminal:
             changes["finished_at"] = now()
         return self.model_copy(update={"state": state, **changes})
+
+
+class Pool(StrEnum):
+    """Workers that do one kind of work, behind a queue of their own."""
+
+    jobs = "jobs"
+    """Whole jobs, what comes before shards, and what comes after them."""
+    shards = "shards"
+    """Shards alone, so that no job waits behind its own parts."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one process does for a job."""
+
+    name: Literal["perform", "shard", "combine"] = "perform"
+    shard: int | None = None
+
+    @property
+    def pool(self) -> Pool:
+        return Pool.shards if self.name == "shard" else Pool.jobs
+
+    def of(self, job_id: str) -> str:
+        """Its id in the queue."""
+        if self.name == "perform":
+            return job_id
+        return f"{job_id}-c" if self.name == "combine" else f"{job_id}-s{self.shard}"
+
+
+WHOLE = Step()
+COMBINE = Step("combine")
+
+
+def steps(job: Job) -> list[Step]:
+    """Every step there may be for a job."""
+    shards = range(job.plan.shards) if job.plan else ()
+    return [WHOLE, *(Step("shard", shard) for shard in shards), *([COMBINE] if job.plan else [])]
+
+
+def job_of(task_id: str) -> str:
+    """The job a queued step belongs to."""
+    return task_id.partition("-")[0]
 
 
 class GateRun(Model):

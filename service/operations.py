@@ -18,8 +18,8 @@ from service.errors import (
 from service.formats import Parsed
 from service.formats.json_body import inline_rows
 from service.inputs import Given, Store, refuse
-from service.job import Failure, Job, State, StoredInputs, new_id, now
-from service.performing import fail, perform
+from service.job import Failure, Job, Pool, State, StoredInputs, new_id, now, steps
+from service.performing import combine, fail, hand_out, perform, perform_shard
 from service.references import (
     ColumnRef,
     DatasetRef,
@@ -43,8 +43,11 @@ __all__ = [
     "Services",
     "Upload",
     "cancel",
+    "combine",
     "fail",
+    "hand_out",
     "perform",
+    "perform_shard",
     "report_bytes",
     "report_of",
     "submit",
@@ -93,7 +96,7 @@ def submit(services: Services, project: str, request: RequestBase) -> Job:
         )
         services.jobs.create(job)
         return job
-    if services.queue.depth() >= services.queue_depth:
+    if sum(services.queue.depth(pool) for pool in Pool) >= services.queue_depth:
         raise QueueFull(f"{services.queue_depth} jobs are waiting; try again later.")
     services.jobs.create(job)
     services.queue.enqueue(job)
@@ -194,7 +197,8 @@ def cancel(services: Services, project: str, job_id: str) -> Job:
     services.jobs.change(job_id, lambda job: job.moved(State.cancelled))
     job = services.jobs.get(project, job_id)
     if job.state is State.cancelled:
-        services.queue.stop(job_id)
+        for step in steps(job):
+            services.queue.stop(step.of(job_id))
         log.info("job cancelled", job=job_id)
     return job
 

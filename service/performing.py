@@ -3,89 +3,193 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 import structlog
 
-from service.check import Check, Context
-from service.errors import (
-    AssayError,
-    Internal,
-    OutOfMemory,
-    Unavailable,
-    WorkerLost,
-)
-from service.inputs import Loaded, prepare
-from service.job import Failure, Job, Progress, State, now
-from service.ports import Jobs
-from service.references import (
-    ColumnRef,
-    NamedDataset,
-)
-from service.report import (
-    REPORT_VERSION,
-    REPORTS,
-    ReportedColumn,
-    ReportedModel,
-    ReportedVectors,
-    Timing,
-    environment,
-    load_report,
-    result_digest,
-)
-from service.request import check_of
+from service.answering import Work, answer, load
+from service.blocks import Plan, join
+from service.check import Context
+from service.errors import AssayError, Internal, OutOfMemory, Unavailable, WorkerLost
+from service.job import COMBINE, WHOLE, Failure, Job, Pool, State, Step, now
+from service.part import Notes, Part, reading
+from service.progress import ShardThrottle, Throttle
 from service.services import Services
 
-PROGRESS_EVERY_S = 0.5
+FEWEST = 2
+"""Blocks, and workers for shards, below which one process does all of a job."""
+SHARES_PER_WORKER = 2
+"""So that a worker that is quicker takes more of them, and less is lost with one."""
 log = structlog.get_logger()
 
 
 def perform(services: Services, job_id: str) -> None:
     """
-    Run a job to its end. Safe to call any number of times, at once or after any crash.
+    Run a job to its end, or hand it out in shards. Safe to call any number of times, at once or after
+    any crash.
 
     The report is stored before the job succeeds, and only once; a job that has ended is left alone.
     """
-    lost = WorkerLost(f"{services.attempts} processes died while running it.")
 
     def begin(newest: Job) -> Job | None:
         if newest.attempts < services.attempts:
             return _begin(newest)
-        return newest.moved(State.failed, problem=Failure.of(lost))
+        return newest.moved(State.failed, problem=Failure.of(_lost(services)))
 
     job = services.jobs.change(job_id, begin)
     if job is None or job.state is not State.running:
         return
-    bound = log.bind(job=job.id, kind=job.kind, attempt=job.attempts)
-    try:
-        _answer(services, job)
-    except AssayError as error:
-        bound.info("job failed", code=error.code)
-        fail(services, job_id, error)
-    except services.outages as error:
-        bound.exception("a part did not answer")
-        if job.attempts < services.attempts:  # the queue runs it again
-            time.sleep(services.pauses_s[min(job.attempts, len(services.pauses_s)) - 1])
-            raise
-        fail(services, job_id, Unavailable(f"{type(error).__name__}, {job.attempts} times."))
-    except MemoryError:
-        bound.warning("job out of memory", memory_bytes=job.memory_bytes)
-        fail(services, job_id, OutOfMemory(f"The job may use {job.memory_bytes} bytes."))
-    except Exception as error:
-        bound.exception("job broke")
-        fail(services, job_id, Internal(f"{type(error).__name__} in `{job.kind}`."))
-    else:
-        services.jobs.change(job_id, lambda newest: newest.moved(State.succeeded))
-        bound.info("job succeeded")
+    _carefully(services, job, WHOLE, job.attempts, lambda: _perform(services, job))
+
+
+def perform_shard(services: Services, job_id: str, shard: int) -> None:
+    """Compute and store one part of a job; whoever sees that it was the last one has them combined."""
+    step = Step("shard", shard)
+    if begun := _begin_step(services, job_id, step):
+        job, start = begun
+        _carefully(services, job, step, start, lambda: _shard(services, job, shard))
+
+
+def combine(services: Services, job_id: str) -> None:
+    """Make the report of a job from its parts, computing those that nobody has stored."""
+    if begun := _begin_step(services, job_id, COMBINE):
+        job, start = begun
+        _carefully(services, job, COMBINE, start, lambda: _combine(services, job))
+
+
+def hand_out(services: Services, job: Job) -> None:
+    """Queue whatever is left to do for a job that has a plan."""
+    done = services.jobs.done(job.id)
+    for shard in _shards(job):
+        if done.get(shard, 0.0) < 1:
+            services.queue.enqueue(job, Step("shard", shard))
+    _follow(services, job, done)
 
 
 def _begin(job: Job) -> Job | None:
     return job.moved(
         State.running,
         started_at=job.started_at or now(),
-        attempt_started_at=now(),
+        attempt_started_at=job.attempt_started_at if job.plan else now(),
         attempts=job.attempts + 1,
     )
+
+
+def _lost(services: Services) -> WorkerLost:
+    return WorkerLost(f"{services.attempts} processes died while running it.")
+
+
+def _begin_step(services: Services, job_id: str, step: Step) -> tuple[Job, int] | None:
+    """The job, and how often the step has been begun now; None if there is nothing to do."""
+    job = services.jobs.find(job_id)
+    if job is None or job.state is not State.running or job.plan is None:
+        return None
+    start = services.jobs.begin(job_id, step)
+    if start > services.attempts:
+        fail(services, job_id, _lost(services))
+        return None
+
+    def clock(newest: Job) -> Job | None:
+        if newest.attempt_started_at is not None and start == 1:
+            return None
+        return newest.moved(State.running, attempt_started_at=now())
+
+    services.jobs.change(job_id, clock)
+    return job, start
+
+
+def _perform(services: Services, job: Job) -> None:
+    if job.plan is None:
+        work = load(services, job, Throttle(services.jobs, job.id))
+        job = _planned(services, work)
+        if job.state is not State.running:
+            return
+        if job.plan is None:
+            answer(services, work, lambda: work.check.run(work.context, work.inputs, work.params))
+            _succeed(services, job)
+            return
+    hand_out(services, job)
+
+
+def _planned(services: Services, work: Work) -> Job:
+    """The job with the plan of whoever was first, or without one where shards would not help."""
+    job, blocks = work.job, work.check.blocks(work.inputs, work.params)
+    workers = services.queue.workers(Pool.shards) if blocks >= FEWEST else 0
+    if workers < FEWEST:
+        return job
+    plan = Plan(blocks=blocks, shards=min(blocks, SHARES_PER_WORKER * workers))
+
+    def write(newest: Job) -> Job | None:
+        if newest.plan is not None:
+            return None
+        return newest.moved(State.running, plan=plan, attempt_started_at=None)
+
+    written = services.jobs.change(job.id, write)
+    return written or services.jobs.get(job.project, job.id)
+
+
+def _shards(job: Job) -> range:
+    return range(job.plan.shards if job.plan else 0)
+
+
+def _shard(services: Services, job: Job, shard: int) -> None:
+    file = services.parts.open(job.id, shard)
+    if file is not None:
+        file.close()
+    else:
+        work = load(services, job, ShardThrottle(services.jobs, job, shard))
+        services.parts.put(job.id, shard, _part(work, shard).to_bytes())
+    _follow(services, job, services.jobs.report_done(job.id, shard, 1.0))
+
+
+def _follow(services: Services, job: Job, done: Mapping[int, float]) -> None:
+    if complete(job, done):
+        services.queue.enqueue(job, COMBINE)
+
+
+def complete(job: Job, done: Mapping[int, float]) -> bool:
+    """Whether all parts of a job are stored."""
+    return all(done.get(shard, 0.0) >= 1 for shard in _shards(job))
+
+
+def _part(work: Work, shard: int) -> Part:
+    if work.job.plan is None:
+        raise Internal("A part needs a plan.")
+    context = Context(work.context.seed, work.context.threads, work.context.progress)
+    started = time.perf_counter()
+    arrays = work.check.part(context, work.inputs, work.params, work.job.plan.share(shard))
+    return Part(Notes.of(context, time.perf_counter() - started), arrays)
+
+
+def _combine(services: Services, job: Job) -> None:
+    work = load(services, job, Throttle(services.jobs, job.id))
+    with ExitStack() as stack:
+        parts = [stack.enter_context(_stored(services, work, shard)) for shard in _shards(job)]
+        arrays = join([part.arrays for part in parts])
+    answer(
+        services,
+        work,
+        lambda: work.check.combine(work.context, work.inputs, work.params, arrays),
+        [part.notes for part in parts],
+    )
+    _succeed(services, job)
+
+
+@contextmanager
+def _stored(services: Services, work: Work, shard: int) -> Iterator[Part]:
+    file = services.parts.open(work.job.id, shard)
+    if file is None:
+        yield _part(work, shard)
+        return
+    with file, reading(file) as part:
+        yield part
+
+
+def _succeed(services: Services, job: Job) -> None:
+    """End a job whose report is stored."""
+    if services.jobs.change(job.id, lambda newest: newest.moved(State.succeeded)):
+        log.info("job succeeded", job=job.id, kind=job.kind)
 
 
 def fail(services: Services, job_id: str, error: AssayError) -> None:
@@ -93,117 +197,25 @@ def fail(services: Services, job_id: str, error: AssayError) -> None:
     services.jobs.change(job_id, lambda job: job.moved(State.failed, problem=Failure.of(error)))
 
 
-def _answer(services: Services, job: Job) -> None:
-    check = check_of(job.kind)
-    if check.version != job.kind_version:
-        raise Internal(
-            f"Accepted for version {job.kind_version} of `{job.kind}`, met by a worker of version "
-            f"{check.version}; submit it again."
-        )
-    params = check.params.model_validate(job.params)
-    loaded = _load(services, job, check)
-    inputs, dropped = prepare(check, loaded, params)
-    context = Context(
-        seed=job.seed,
-        threads=services.threads,
-        progress=_Throttle(services.jobs, job.id),
-        warnings=dropped,
-    )
-    started = time.perf_counter()
-    results = check.run(context, inputs, params)
-    run_s = time.perf_counter() - started
-    report = REPORTS[job.kind].model_validate(
-        {
-            "report_version": REPORT_VERSION,
-            "kind": job.kind,
-            "kind_version": job.kind_version,
-            "request_digest": job.request_digest,
-            "digest": result_digest(job.request_digest, results),
-            "created_at": now(),
-            "inputs": _reported(services, job),
-            "params": params,
-            "seed": job.seed,
-            "results": results,
-            "readings": results.readings(),
-            "warnings": context.warnings,
-            "scope": [*check.scope, *context.scope],
-            "environment": environment(),
-            "timing": Timing(run_s=run_s, stages=context.stages),
-        }
-    )
-    data = report.model_dump_json().encode()
-    stored = load_report(services.reports.put(job.project, job.request_digest, data))
-    same_place = stored.environment == report.environment
-    if not job.cache and same_place and stored.digest != report.digest:
-        raise Internal(
-            f"Recomputing gave digest {report.digest}, not the stored {stored.digest}, in the same "
-            "environment."
-        )
-
-
-def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:
-    loaded: dict[str, Loaded] = {}
-    for slot in check.slots_of(job.inputs):
-        value = job.inputs.get(slot.name)
-        if isinstance(value, ColumnRef):
-            dataset = value.dataset or ""
-            column = services.datasets.column(job.project, dataset, value.column)
-            loaded[slot.name] = Loaded(slot, column, services.datasets.ids(job.project, dataset))
-        elif value is not None:
-            for one in value if isinstance(value, list) else [value]:
-                data = services.datasets.load(job.project, one.dataset)
-                model = one.name if isinstance(one, NamedDataset) else None
-                name = slot.name if model is None else f"{slot.name}/{model}"
-                loaded[name] = Loaded(slot, data, data.ids, model)
-    return loaded
-
-
-def _reported(
-    services: Services, job: Job
-) -> dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]]:
-    def about(dataset: str) -> dict[str, Any]:
-        record = services.datasets.record(job.project, dataset)
-        return {
-            **record.model_dump(include=set(ReportedVectors.model_fields)),
-            "dataset": record.id,
-        }
-
-    result: dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]] = {}
-    for name, value in job.inputs.items():
-        if isinstance(value, ColumnRef):
-            record = services.datasets.record(job.project, value.dataset or "")
-            result[name] = ReportedColumn(
-                dataset=record.id,
-                column=value.column,
-                sha256=record.columns[value.column].sha256,
-                ids_sha256=record.ids_sha256,
-                n=record.n,
-            )
-        elif isinstance(value, list):
-            result[name] = [
-                ReportedModel.model_validate({**about(one.dataset), "name": one.name})
-                for one in value
-            ]
-        else:
-            result[name] = ReportedVectors.model_validate(about(value.dataset))
-    return result
-
-
-class _Throttle:
-    """Passes on progress at most twice a second, with the time left at the pace so far."""
-
-    def __init__(self, jobs: Jobs, job_id: str) -> None:
-        self._jobs, self._job_id = jobs, job_id
-        self._stage, self._began, self._told = "", 0.0, -PROGRESS_EVERY_S
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        at = time.monotonic()
-        if stage != self._stage:
-            self._stage, self._began = stage, at
-        if at - self._told < PROGRESS_EVERY_S:
-            return
-        self._told = at
-        eta = (at - self._began) * (total - done) / done if done else None
-        self._jobs.report_progress(
-            self._job_id, Progress(stage=stage, done=done, total=total, eta_s=eta)
-        )
+def _carefully(
+    services: Services, job: Job, step: Step, start: int, work: Callable[[], None]
+) -> None:
+    """Do the work of a step; what it raises fails the job, or has the queue run the step again."""
+    bound = log.bind(job=job.id, kind=job.kind, step=step.of(job.id), start=start)
+    try:
+        work()
+    except AssayError as error:
+        bound.info("job failed", code=error.code)
+        fail(services, job.id, error)
+    except services.outages as error:
+        bound.exception("a part did not answer")
+        if start < services.attempts:  # the queue runs it again
+            time.sleep(services.pauses_s[min(start, len(services.pauses_s)) - 1])
+            raise
+        fail(services, job.id, Unavailable(f"{type(error).__name__}, {start} times."))
+    except MemoryError:
+        bound.warning("job out of memory", memory_bytes=job.memory_bytes)
+        fail(services, job.id, OutOfMemory(f"The job may use {job.memory_bytes} bytes."))
+    except Exception as error:
+        bound.exception("job broke")
+        fail(services, job.id, Internal(f"{type(error).__name__} in `{job.kind}`."))

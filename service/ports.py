@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import IO, Protocol, TypeVar
 
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.formats import Sink
-from service.job import GateRun, Job, Progress, State
+from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step
 
 Record = TypeVar("Record", Job, GateRun)
 
@@ -84,6 +84,26 @@ class Reports(Protocol):
         ...
 
 
+class Parts(Protocol):
+    """Immutable parts of jobs that are not done yet, by job and shard."""
+
+    def put(self, job_id: str, shard: int, data: bytes | memoryview) -> None:
+        """Store unless there is one."""
+        ...
+
+    def open(self, job_id: str, shard: int) -> IO[bytes] | None:
+        """A stored part, to be read from any place and closed; None if there is none."""
+        ...
+
+    def jobs(self) -> list[str]:
+        """Ids of jobs that have parts."""
+        ...
+
+    def remove(self, job_id: str) -> None:
+        """Forget all parts of a job."""
+        ...
+
+
 class Jobs(Protocol):
     """Job records, changed by compare-and-set."""
 
@@ -123,6 +143,18 @@ class Jobs(Protocol):
 
     def progress(self, job_id: str) -> Progress | None: ...
 
+    def begin(self, job_id: str, step: Step) -> int:
+        """Count a start of a step of a job; how many there have been."""
+        ...
+
+    def report_done(self, job_id: str, shard: int, done: float) -> dict[int, float]:
+        """Note how much of a shard is done, never less than before; all that is known."""
+        ...
+
+    def done(self, job_id: str) -> dict[int, float]:
+        """How much is done of each shard that has said so; 1 where its part is stored."""
+        ...
+
 
 class Gates(Protocol):
     """Gate runs, changed by compare-and-set."""
@@ -135,28 +167,28 @@ class Gates(Protocol):
 
 
 class Queue(Protocol):
-    """Carries job ids to workers."""
+    """Carries steps of jobs to workers, as ids; that of a job's first step is the job's."""
 
-    def enqueue(self, job: Job) -> None:
-        """Hand over a job; doing it twice is harmless."""
+    def enqueue(self, job: Job, step: Step = WHOLE) -> None:
+        """Hand over a step of a job; doing it twice is harmless."""
         ...
 
-    def stop(self, job_id: str) -> None:
+    def stop(self, task_id: str) -> None:
         """Take it from the queue, or kill the process that runs it."""
         ...
 
-    def holds(self, job_id: str) -> bool:
+    def holds(self, task_id: str) -> bool:
         """Whether the queue still means to run it, or a worker is running it."""
         ...
 
-    def forget(self, job_id: str) -> None:
-        """Drop what the queue remembers of a job, so that it can be enqueued again."""
+    def forget(self, task_id: str) -> None:
+        """Drop what the queue remembers of a step, so that it can be enqueued again."""
         ...
 
-    def depth(self) -> int:
-        """Jobs waiting."""
+    def depth(self, pool: Pool = Pool.jobs) -> int:
+        """Steps waiting."""
         ...
 
-    def workers(self) -> int:
+    def workers(self, pool: Pool = Pool.jobs) -> int:
         """Live workers."""
         ...

@@ -68,9 +68,11 @@ class Environment(Model):
 
 class Timing(Model):
     run_s: float
-    """Seconds from loaded inputs to results."""
+    """Seconds from loaded inputs to results, those of all shards together."""
     stages: dict[str, float]
     """Seconds by stage."""
+    shards: int = 1
+    """Shares the work was cut into, to be computed side by side."""
 
 
 class ReportBase(Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from service.formats import Limits
-from service.ports import Datasets, Gates, Jobs, Queue, Reports
+from service.ports import Datasets, Gates, Jobs, Parts, Queue, Reports
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Services:
     jobs: Jobs
     gates: Gates
     queue: Queue
+    parts: Parts
     limits: Limits = field(default_factory=Limits)
     threads: int = 1
     deadline_s: int = 3600

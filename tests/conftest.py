@@ -28,6 +28,7 @@ from service.storage.memory import (
     MemoryDatasets,
     MemoryGates,
     MemoryJobs,
+    MemoryParts,
     MemoryQueue,
     MemoryReports,
 )
@@ -189,6 +190,7 @@ def services() -> Services:
         jobs=MemoryJobs(),
         gates=MemoryGates(),
         queue=MemoryQueue(),
+        parts=MemoryParts(),
     )
 
 

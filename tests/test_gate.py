@@ -63,12 +63,13 @@ def real() -> Any:
         MemoryDatasets,
         MemoryGates,
         MemoryJobs,
+        MemoryParts,
         MemoryQueue,
         MemoryReports,
     )
 
     services = Services(
-        MemoryDatasets(), MemoryReports(), MemoryJobs(), MemoryGates(), MemoryQueue()
+        MemoryDatasets(), MemoryReports(), MemoryJobs(), MemoryGates(), MemoryQueue(), MemoryParts()
     )
     a, b = np.random.default_rng(9).normal(size=(2, 30, 4)).tolist()
     made = {}

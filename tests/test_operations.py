@@ -308,7 +308,7 @@ def test_progress_is_told_at_most_twice_a_second(
     told: list[Progress] = []
     monkeypatch.setattr(services.jobs, "report_progress", lambda _, progress: told.append(progress))
     clock = iter(np.arange(0, 100, 0.1).tolist())
-    monkeypatch.setattr("service.performing.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("service.progress.time.monotonic", lambda: next(clock))
 
     def run(check: Any, context: Any, *_: Any) -> None:
         for i in range(21):

@@ -23,6 +23,7 @@ from service.storage.memory import (
     MemoryDraft,
     MemoryGates,
     MemoryJobs,
+    MemoryParts,
     MemoryQueue,
     MemoryReports,
 )
@@ -85,6 +86,7 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
         jobs=_Told(progress),
         gates=MemoryGates(),
         queue=MemoryQueue(),
+        parts=MemoryParts(),
         threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
     )
     inputs = request.get("inputs")

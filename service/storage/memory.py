@@ -8,14 +8,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import IO, Generic
 
 import numpy as np
 
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.errors import InvalidRequest, UnknownDataset, UnknownGate, UnknownJob
-from service.job import GateRun, Job, Progress, State, new_id
+from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step, new_id
 from service.ports import Draft, Page, Record
 
 CURSOR = re.compile(r"([0-9]{1,16})-(job_[0-9a-f]{24})")
@@ -104,6 +104,26 @@ class MemoryReports:
         return self._stored.setdefault((project, request_digest), data)
 
 
+class MemoryParts:
+    """Parts by job and shard."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, dict[int, bytes]] = {}
+
+    def put(self, job_id: str, shard: int, data: bytes | memoryview) -> None:
+        self._stored.setdefault(job_id, {}).setdefault(shard, bytes(data))
+
+    def open(self, job_id: str, shard: int) -> IO[bytes] | None:
+        data = self._stored.get(job_id, {}).get(shard)
+        return None if data is None else io.BytesIO(data)
+
+    def jobs(self) -> list[str]:
+        return list(self._stored)
+
+    def remove(self, job_id: str) -> None:
+        self._stored.pop(job_id, None)
+
+
 class _Records(Generic[Record]):
     """Records by id, changed one at a time."""
 
@@ -134,6 +154,8 @@ class MemoryJobs(_Records[Job]):
     def __init__(self) -> None:
         super().__init__()
         self._progress: dict[str, Progress] = {}
+        self._starts: Counter[str] = Counter()
+        self._done: dict[str, dict[int, float]] = {}
 
     def get(self, project: str, job_id: str) -> Job:
         job = self.find(job_id)
@@ -179,6 +201,21 @@ class MemoryJobs(_Records[Job]):
     def progress(self, job_id: str) -> Progress | None:
         return self._progress.get(job_id)
 
+    def begin(self, job_id: str, step: Step) -> int:
+        with self._lock:
+            self._starts[step.of(job_id)] += 1
+            return self._starts[step.of(job_id)]
+
+    def report_done(self, job_id: str, shard: int, done: float) -> dict[int, float]:
+        with self._lock:
+            known = self._done.setdefault(job_id, {})
+            known[shard] = max(done, known.get(shard, 0.0))
+            return dict(known)
+
+    def done(self, job_id: str) -> dict[int, float]:
+        with self._lock:
+            return dict(self._done.get(job_id, {}))
+
 
 class MemoryGates(_Records[GateRun]):
     """Gate runs."""
@@ -191,30 +228,36 @@ class MemoryGates(_Records[GateRun]):
 
 
 class MemoryQueue:
-    """Job ids in order; whoever owns the queue takes them out."""
+    """Ids of steps in order; whoever owns the queue takes them out."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard_workers: int = 0) -> None:
         self.waiting: list[str] = []
+        self.shards: list[str] = []
+        self.shard_workers = shard_workers
 
-    def enqueue(self, job: Job) -> None:
-        if job.id not in self.waiting:
-            self.waiting.append(job.id)
+    def _of(self, pool: Pool) -> list[str]:
+        return self.shards if pool is Pool.shards else self.waiting
 
-    def stop(self, job_id: str) -> None:
-        self.forget(job_id)
+    def enqueue(self, job: Job, step: Step = WHOLE) -> None:
+        if not self.holds(step.of(job.id)):
+            self._of(step.pool).append(step.of(job.id))
 
-    def holds(self, job_id: str) -> bool:
-        return job_id in self.waiting
+    def stop(self, task_id: str) -> None:
+        self.forget(task_id)
 
-    def forget(self, job_id: str) -> None:
-        if job_id in self.waiting:
-            self.waiting.remove(job_id)
+    def holds(self, task_id: str) -> bool:
+        return task_id in self.waiting or task_id in self.shards
 
-    def depth(self) -> int:
-        return len(self.waiting)
+    def forget(self, task_id: str) -> None:
+        for pool in Pool:
+            if task_id in self._of(pool):
+                self._of(pool).remove(task_id)
 
-    def workers(self) -> int:
-        return 1
+    def depth(self, pool: Pool = Pool.jobs) -> int:
+        return len(self._of(pool))
+
+    def workers(self, pool: Pool = Pool.jobs) -> int:
+        return self.shard_workers if pool is Pool.shards else 1
 
 
 def position(job: Job) -> tuple[int, str]:

@@ -1,5 +1,5 @@
 """
-Datasets and reports in an object store.
+Datasets, reports and parts of jobs in an object store.
 
     <project>/datasets/<id>/vectors.npy   canonical rows, memory-mapped
     <project>/datasets/<id>/ids.json      ids, where rows have them
@@ -8,6 +8,7 @@ Datasets and reports in an object store.
     <project>/datasets/<id>/dataset.json  metadata, written last: its presence is the commit
     <project>/contents/<sha256>           id of the dataset with this content, put-if-absent
     <project>/reports/<request_digest>    report bytes, put-if-absent
+    parts/<job>/<shard>                   .npz of a job that is not done yet, put-if-absent
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import io
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import obstore
@@ -205,3 +207,37 @@ class ObjectReports:
 
 def _report(project: str, request_digest: str) -> str:
     return f"{project}/reports/{request_digest}"
+
+
+class ObjectParts:
+    """Parts of jobs in the same store."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._store = LocalStore(root, mkdir=True, automatic_cleanup=True)
+
+    def put(self, job_id: str, shard: int, data: bytes | memoryview) -> None:
+        try:
+            obstore.put(self._store, _part(job_id, shard), data, mode="create")
+        except AlreadyExistsError:
+            return
+
+    def open(self, job_id: str, shard: int) -> IO[bytes] | None:
+        try:
+            return (self._root / _part(job_id, shard)).open("rb")
+        except FileNotFoundError:
+            return None
+
+    def jobs(self) -> list[str]:
+        folders = obstore.list_with_delimiter(self._store, prefix="parts")["common_prefixes"]
+        return [Path(folder).name for folder in folders]
+
+    def remove(self, job_id: str) -> None:
+        for page in obstore.list(self._store, prefix=f"parts/{job_id}"):
+            for item in page:
+                with suppress(FileNotFoundError):  # somebody else removes them too
+                    obstore.delete(self._store, item["path"])
+
+
+def _part(job_id: str, shard: int) -> str:
+    return f"parts/{job_id}/{shard}"

@@ -21,10 +21,14 @@ from rq.job import Job as QueuedJob
 from rq.job import JobStatus
 from rq.registry import StartedJobRegistry
 
-from service.job import Job
+from service.job import WHOLE, Job, Pool, Step
 
-NAME = "assay"
-TASK = "workers.tasks.perform"
+NAMES = {Pool.jobs: "assay", Pool.shards: "assay-shards"}
+TASKS = {
+    "perform": "workers.tasks.perform",
+    "shard": "workers.tasks.perform_shard",
+    "combine": "workers.tasks.combine",
+}
 LEASE_S = 15
 KEPT_S = 600
 ALIVE_S = 60
@@ -58,25 +62,26 @@ class LeasedQueue(Queue):
         return PoppedJobs(self.key, connection=self.connection)
 
 
-def open_queue(redis: Redis) -> LeasedQueue:
-    """The one queue, without pickle."""
-    return LeasedQueue(NAME, connection=redis, serializer="json")
+def open_queue(redis: Redis, pool: Pool = Pool.jobs) -> LeasedQueue:
+    """The one queue of a pool, without pickle."""
+    return LeasedQueue(NAMES[pool], connection=redis, serializer="json")
 
 
 class RqQueue:
-    """Carries job ids through RQ."""
+    """Carries steps of jobs through RQ."""
 
     def __init__(self, redis: Redis, attempts: int) -> None:
         self._redis, self._attempts = redis, attempts
-        self._queue = open_queue(redis)
+        self._queues = {pool: open_queue(redis, pool) for pool in Pool}
 
-    def enqueue(self, job: Job) -> None:
+    def enqueue(self, job: Job, step: Step = WHOLE) -> None:
         try:
-            self._queue.enqueue(
-                TASK,
-                job.id,
-                job_id=job.id,
+            self._queues[step.pool].enqueue(
+                TASKS[step.name],
+                args=(job.id,) if step.shard is None else (job.id, step.shard),
+                job_id=step.of(job.id),
                 unique=True,
+                at_front=step.name == "combine",  # its job has waited for its turn already
                 retry=Retry(max=self._attempts),
                 job_timeout=-1,  # the sweeper keeps deadlines: RQ's limit cannot interrupt C code
                 result_ttl=KEPT_S,
@@ -86,54 +91,57 @@ class RqQueue:
         except DuplicateJobError:
             return
 
-    def _fetch(self, job_id: str) -> QueuedJob | None:
+    def _fetch(self, task_id: str) -> QueuedJob | None:
         try:
-            return QueuedJob.fetch(job_id, connection=self._redis, serializer="json")
+            return QueuedJob.fetch(task_id, connection=self._redis, serializer="json")
         except NoSuchJobError:
             return None
 
-    def stop(self, job_id: str) -> None:
-        queued = self._fetch(job_id)
+    def stop(self, task_id: str) -> None:
+        queued = self._fetch(task_id)
         if queued is None:
             return
         try:
             if queued.get_status() == JobStatus.STARTED:
-                send_stop_job_command(self._redis, job_id, serializer="json")
+                send_stop_job_command(self._redis, task_id, serializer="json")
             else:
                 queued.delete()
         except (InvalidJobOperation, NoSuchJobError):
             return  # it ended in between; the sweeper stops it if it is started again
 
-    def holds(self, job_id: str) -> bool:
-        return bool(self.holding([job_id]))
+    def holds(self, task_id: str) -> bool:
+        return bool(self.holding([task_id]))
 
-    def holding(self, job_ids: Sequence[str]) -> set[str]:
+    def holding(self, task_ids: Sequence[str]) -> set[str]:
         """Which of these it holds, in one round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
-            for job_id in job_ids:
-                pipe.hget(QueuedJob.key_for(job_id), "status")
+            for task_id in task_ids:
+                pipe.hget(QueuedJob.key_for(task_id), "status")
             found = pipe.execute()
-        return {job for job, status in zip(job_ids, found, strict=True) if status in HELD}
+        return {job for job, status in zip(task_ids, found, strict=True) if status in HELD}
 
-    def forget(self, job_id: str) -> None:
-        queued = self._fetch(job_id)
+    def forget(self, task_id: str) -> None:
+        queued = self._fetch(task_id)
         if queued is not None:
             queued.delete()
 
     def started(self) -> list[str]:
-        """Ids of jobs that some worker has started."""
-        registry = StartedJobRegistry(NAME, self._redis, serializer="json")
-        return [str(job_id) for job_id in registry.get_job_ids(cleanup=False)]
+        """Ids of steps that some worker has started."""
+        return [
+            str(task_id)
+            for name in NAMES.values()
+            for task_id in StartedJobRegistry(name, self._redis, serializer="json").get_job_ids(
+                cleanup=False
+            )
+        ]
 
-    def depth(self) -> int:
-        return int(self._queue.count)
+    def depth(self, pool: Pool = Pool.jobs) -> int:
+        return int(self._queues[pool].count)
 
-    def workers(self) -> int:
+    def workers(self, pool: Pool = Pool.jobs) -> int:
         oldest = datetime.now(UTC) - timedelta(seconds=ALIVE_S)
-        return sum(1 for worker in self._all() if _beat(worker) >= oldest)
-
-    def _all(self) -> list[Any]:
-        return list(Worker.all(queue=self._queue, serializer="json"))
+        workers: list[Any] = Worker.all(queue=self._queues[pool], serializer="json")
+        return sum(1 for worker in workers if _beat(worker) >= oldest)
 
 
 def _beat(worker: Any) -> datetime:

@@ -3,6 +3,8 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
 
     assay:job:<id>        hash: version, json; expires after the retention once the job has ended
     assay:progress:<id>   how far it is, json; expires
+    assay:done:<id>       hash: how much of each shard is done; expires
+    assay:starts:<id>     hash: how often each shard, and what follows them, was begun; expires
     assay:jobs:<project>  sorted set of job ids by microsecond of creation
     assay:active          ids of jobs that have not ended
     assay:ended           hash: how many jobs have ended, by kind and state
@@ -11,7 +13,7 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Generic, cast
 
@@ -20,7 +22,7 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.retry import Retry
 
 from service.errors import UnknownGate, UnknownJob
-from service.job import GateRun, Job, Progress, State
+from service.job import GateRun, Job, Progress, State, Step
 from service.ports import Page, Record
 from service.storage.memory import format_cursor, matches, parse_cursor, position
 
@@ -35,6 +37,13 @@ if ARGV[4] ~= '' then
   redis.call('HINCRBY', KEYS[3], ARGV[6], 1)
 end
 return 1
+"""
+
+RAISE = """
+local known = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0')
+if tonumber(ARGV[2]) >= known then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return redis.call('HGETALL', KEYS[1])
 """
 
 
@@ -99,6 +108,10 @@ class RedisJobs(_Records[Job]):
 
     model = Job
     prefix = "job"
+
+    def __init__(self, redis: Redis, retention_s: int) -> None:
+        super().__init__(redis, retention_s)
+        self._raise = redis.register_script(RAISE)
 
     def create(self, job: Job) -> None:
         with self._redis.pipeline(transaction=True) as pipe:
@@ -195,6 +208,27 @@ class RedisJobs(_Records[Job]):
     def progress(self, job_id: str) -> Progress | None:
         data = cast("bytes | None", self._redis.get(f"assay:progress:{job_id}"))
         return None if data is None else Progress.model_validate_json(data)
+
+    def begin(self, job_id: str, step: Step) -> int:
+        key = f"assay:starts:{job_id}"
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hincrby(key, step.of(job_id), 1)
+            pipe.expire(key, PROGRESS_TTL_S)
+            return int(pipe.execute()[0])
+
+    def report_done(self, job_id: str, shard: int, done: float) -> dict[int, float]:
+        flat = cast(
+            "list[bytes]",
+            self._raise(keys=[f"assay:done:{job_id}"], args=[shard, done, PROGRESS_TTL_S]),
+        )
+        return _done(dict(zip(flat[::2], flat[1::2], strict=True)))
+
+    def done(self, job_id: str) -> dict[int, float]:
+        return _done(cast("dict[bytes, bytes]", self._redis.hgetall(f"assay:done:{job_id}")))
+
+
+def _done(stored: Mapping[bytes, bytes]) -> dict[int, float]:
+    return {int(shard): float(done) for shard, done in stored.items()}
 
 
 class RedisGates(_Records[GateRun]):

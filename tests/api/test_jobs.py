@@ -222,7 +222,7 @@ def test_a_recomputation_that_differs_fails(
     """On the same image another digest means that something is broken: the job ends `internal`."""
     ask("geometry", {"vectors": rows})
     work()
-    monkeypatch.setattr("service.performing.result_digest", lambda digest, results: "0" * 64)
+    monkeypatch.setattr("service.answering.result_digest", lambda digest, results: "0" * 64)
     place = ask("geometry", {"vectors": rows}, cache=False).headers["location"]
     work()
 

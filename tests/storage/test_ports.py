@@ -26,7 +26,7 @@ from service.errors import (
 from service.gate import Policy
 from service.job import Failure, GateRun, Job, Progress, State, new_id, now
 from service.references import ColumnRef, DatasetRef, NamedDataset, Spec
-from service.storage.objects import ObjectDatasets, ObjectReports
+from service.storage.objects import ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.redis import RedisJobs
 
 THREADS = 8
@@ -580,7 +580,7 @@ def test_no_value_in_redis_is_large(redis: Redis, tmp_path: Path) -> None:
 
     services = Services(
         ObjectDatasets(tmp_path), ObjectReports(tmp_path), RedisJobs(redis, 60),
-        RedisGates(redis, 60), RqQueue(redis, 3),
+        RedisGates(redis, 60), RqQueue(redis, 3), ObjectParts(tmp_path),
     )  # fmt: skip
     rows = np.random.default_rng(0).normal(size=(20_000, 250)).astype("<f4")
     import base64

@@ -1,0 +1,145 @@
+"""One run of a check for a job: what it needs is loaded and prepared, and its report is stored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.check import Check, Context, Inputs, Params, Results
+from service.errors import Internal
+from service.inputs import Loaded, prepare
+from service.job import Job, now
+from service.part import Notes, shared_environment
+from service.references import ColumnRef, NamedDataset
+from service.report import (
+    REPORT_VERSION,
+    REPORTS,
+    ReportedColumn,
+    ReportedModel,
+    ReportedVectors,
+    Timing,
+    environment,
+    load_report,
+    result_digest,
+)
+from service.request import check_of
+from service.services import Services
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job with its check and what that needs."""
+
+    job: Job
+    check: Check
+    inputs: Inputs
+    params: Params
+    context: Context
+
+
+def load(services: Services, job: Job, progress: Callable[[str, int, int], None]) -> Work:
+    """Map the data of a job and prepare it; the context holds the warnings this gives rise to."""
+    check = check_of(job.kind)
+    if check.version != job.kind_version:
+        raise Internal(
+            f"Accepted for version {job.kind_version} of `{job.kind}`, met by a worker of version "
+            f"{check.version}; submit it again."
+        )
+    params = check.params.model_validate(job.params)
+    inputs, dropped = prepare(check, _load(services, job, check), params)
+    context = Context(seed=job.seed, threads=services.threads, progress=progress, warnings=dropped)
+    return Work(job, check, inputs, params, context)
+
+
+def answer(
+    services: Services,
+    work: Work,
+    compute: Callable[[], Results],
+    parts: Sequence[Notes] = (),
+) -> None:
+    """Compute the results and store their report; `parts` are notes of parts they are made from."""
+    job, context = work.job, work.context
+    for notes in parts:
+        notes.add_to(context)
+    started = time.perf_counter()
+    results = compute()
+    run_s = time.perf_counter() - started + sum(notes.run_s for notes in parts)
+    report = REPORTS[job.kind].model_validate(
+        {
+            "report_version": REPORT_VERSION,
+            "kind": job.kind,
+            "kind_version": job.kind_version,
+            "request_digest": job.request_digest,
+            "digest": result_digest(job.request_digest, results),
+            "created_at": now(),
+            "inputs": _reported(services, job),
+            "params": work.params,
+            "seed": job.seed,
+            "results": results,
+            "readings": results.readings(),
+            "warnings": context.warnings,
+            "scope": [*work.check.scope, *context.scope],
+            "environment": shared_environment(
+                [environment(), *(notes.environment for notes in parts)]
+            ),
+            "timing": Timing(run_s=run_s, stages=context.stages, shards=max(1, len(parts))),
+        }
+    )
+    data = report.model_dump_json().encode()
+    stored = load_report(services.reports.put(job.project, job.request_digest, data))
+    same_place = stored.environment == report.environment
+    if not job.cache and same_place and stored.digest != report.digest:
+        raise Internal(
+            f"Recomputing gave digest {report.digest}, not the stored {stored.digest}, in the same "
+            "environment."
+        )
+
+
+def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:
+    loaded: dict[str, Loaded] = {}
+    for slot in check.slots_of(job.inputs):
+        value = job.inputs.get(slot.name)
+        if isinstance(value, ColumnRef):
+            dataset = value.dataset or ""
+            column = services.datasets.column(job.project, dataset, value.column)
+            loaded[slot.name] = Loaded(slot, column, services.datasets.ids(job.project, dataset))
+        elif value is not None:
+            for one in value if isinstance(value, list) else [value]:
+                data = services.datasets.load(job.project, one.dataset)
+                model = one.name if isinstance(one, NamedDataset) else None
+                name = slot.name if model is None else f"{slot.name}/{model}"
+                loaded[name] = Loaded(slot, data, data.ids, model)
+    return loaded
+
+
+def _reported(
+    services: Services, job: Job
+) -> dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]]:
+    def about(dataset: str) -> dict[str, Any]:
+        record = services.datasets.record(job.project, dataset)
+        return {
+            **record.model_dump(include=set(ReportedVectors.model_fields)),
+            "dataset": record.id,
+        }
+
+    result: dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]] = {}
+    for name, value in job.inputs.items():
+        if isinstance(value, ColumnRef):
+            record = services.datasets.record(job.project, value.dataset or "")
+            result[name] = ReportedColumn(
+                dataset=record.id,
+                column=value.column,
+                sha256=record.columns[value.column].sha256,
+                ids_sha256=record.ids_sha256,
+                n=record.n,
+            )
+        elif isinstance(value, list):
+            result[name] = [
+                ReportedModel.model_validate({**about(one.dataset), "name": one.name})
+                for one in value
+            ]
+        else:
+            result[name] = ReportedVectors.model_validate(about(value.dataset))
+    return result
