@@ -84,7 +84,12 @@ def answer(
             "environment": shared_environment(
                 [environment(), *(notes.environment for notes in parts)]
             ),
-            "timing": Timing(run_s=run_s, stages=context.stages, shards=max(1, len(parts))),
+            "timing": Timing(
+                run_s=run_s,
+                stages=context.stages,
+                effort=context.effort,
+                shards=max(1, len(parts)),
+            ),
         }
     )
     data = report.model_dump_json().encode()

@@ -207,6 +207,12 @@ class Context:
     warnings: list[Warned] = field(default_factory=list)
     scope: list[str] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
+    effort: dict[str, int] = field(default_factory=dict)
+    """What it took, in counts that may differ where results do not."""
+
+    def spent(self, what: str, count: int) -> None:
+        """Add to a count of what the work took."""
+        self.effort[what] = self.effort.get(what, 0) + count
 
     def warn(self, code: str, message: str, where: str) -> None:
         """Say something once, however many parts of the work say it."""

@@ -26,6 +26,7 @@ class Notes(Model):
     warnings: list[Warned]
     scope: list[str]
     stages: dict[str, float]
+    effort: dict[str, int]
     run_s: float
     environment: Environment
 
@@ -35,6 +36,7 @@ class Notes(Model):
             warnings=context.warnings,
             scope=context.scope,
             stages=context.stages,
+            effort=context.effort,
             run_s=run_s,
             environment=environment(),
         )
@@ -46,6 +48,8 @@ class Notes(Model):
         context.scope += [line for line in self.scope if line not in context.scope]
         for stage, seconds in self.stages.items():
             context.stages[stage] = context.stages.get(stage, 0.0) + seconds
+        for what, count in self.effort.items():
+            context.spent(what, count)
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ class Timing(Model):
     """Seconds from loaded inputs to results, those of all shards together."""
     stages: dict[str, float]
     """Seconds by stage."""
+    effort: dict[str, int] = Field(default_factory=dict)
+    """Counts of what it took; they may differ where digests do not."""
     shards: int = 1
     """Shares the work was cut into, to be computed side by side."""
 

@@ -6,11 +6,13 @@ from service.check import Check
 from service.checks.cosine_floor import cosine_floor
 from service.checks.geometry import geometry
 from service.checks.group_structure import group_structure
+from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
 
 CATALOGUE: tuple[Check, ...] = (
     geometry,
     cosine_floor,
     group_structure,
+    neighbour_stability,
     power,
 )

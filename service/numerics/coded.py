@@ -41,6 +41,8 @@ class Coded:
     scale: Floats
     row_scale: Floats
     divisors: Floats
+    cosine: bool = False
+    """Divisors are lengths."""
     zero_rows: int = 0
     """Rows that are read as zero and have no direction."""
 
@@ -108,7 +110,7 @@ def by_direction(rows: Coded, threads: int) -> Coded:
     found = lengths(rows, threads)
     zero = found == 0
     found[zero] = 1.0
-    return replace(rows, divisors=found, zero_rows=int(np.count_nonzero(zero)))
+    return replace(rows, divisors=found, cosine=True, zero_rows=int(np.count_nonzero(zero)))
 
 
 def as_given(rows: Rows, *, cosine: bool, threads: int = 1) -> Coded:

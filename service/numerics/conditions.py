@@ -79,6 +79,11 @@ class Given:
     def k(self) -> int:
         return int(self.found.ids.shape[1])
 
+    @cached_property
+    def query_norms(self) -> Floats:
+        """Lengths of the queries, (m,)."""
+        return lengths_of(self.queries.rows, self.which)
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -133,7 +138,7 @@ class Condition:
 
         def decide(part: slice) -> None:
             which = given.which[part]
-            query_norms = lengths_of(given.queries.rows, which)
+            query_norms = given.query_norms[part]
             weight, turned = self._queries(given, which, query_norms)
             longest = given.search.longest + furthest
             slack[part] = resolution(rows.d) * np.maximum(weight, query_norms) * longest
@@ -190,7 +195,7 @@ class Condition:
             asked, divisors = given.queries.take(which)
             scores = np.empty(ids.shape)
             pairs.score_listed(asked, divisors, ids, *rows.form, rows.divisors, scores)
-            norms = lengths_of(given.queries.rows, which)
+            norms = given.query_norms[chosen]
             weight, turned = self._queries(given, which, norms)
             found = np.empty(len(chosen), np.int8)
             stability.certify(
