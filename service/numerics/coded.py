@@ -17,6 +17,7 @@ from service.numerics.rows import (
     Selection,
     blocks,
     ordered_map,
+    unit,
 )
 
 Codes = NDArray[Any]
@@ -117,21 +118,19 @@ def as_given(rows: Rows, *, cosine: bool, threads: int = 1) -> Coded:
     """
     Rows as they are stored, without a copy.
 
-    float64 rows whose squares leave the range of float64 are each read times a power of two where
-    scores are cosines; where they are products the caller refuses them.
+    Where scores are cosines, float64 rows whose squares leave the range of float64 are replaced by
+    unit rows, a copy; where they are products the caller refuses such rows.
 
     Parameters
     ----------
     rows : (n, d) finite
     """
-    codes = rows_as_codes(rows)
-    if rows.dtype != np.float64 or not cosine:
-        return coded(codes, cosine=cosine, threads=threads)
-    largest = np.concatenate([np.abs(rows[which]).max(axis=1) for which in blocks(*rows.shape)])
-    exponent = np.floor(np.log2(largest, out=np.zeros(len(rows)), where=largest > 0))
-    extreme = (largest < SAFE_SQUARE[0]) | (largest > SAFE_SQUARE[1])
-    own = np.where(extreme, 2.0 ** np.clip(-exponent, -1000, 1000), 1.0)
-    return coded(codes, cosine=True, row_scale=own, threads=threads)
+    if rows.dtype == np.float64 and cosine:
+        grid = blocks(*rows.shape)
+        largest = np.concatenate([np.abs(rows[which]).max(axis=1) for which in grid])
+        if ((largest < SAFE_SQUARE[0]) | (largest > SAFE_SQUARE[1])).any():
+            rows = np.concatenate([unit(rows[which]) for which in grid])
+    return coded(rows_as_codes(rows), cosine=cosine, threads=threads)
 
 
 def lengths(rows: Coded, threads: int) -> Floats:

@@ -385,7 +385,7 @@ def _without(ids: Ids, own: Rows64) -> Ids:
 
 
 def _merge(scores: Single, ids: Ids, found: Single, places: Rows64, first: int) -> None:
-    """Keep the best of the lists so far and of what one more block of the gallery gave, in place."""
+    """Keep the best of the lists so far and of one more block's, in place, the lowest last."""
     if (ids == -1).all() and found.shape == scores.shape:
         scores[:], ids[:] = found, places + first
         return

@@ -18,6 +18,10 @@ Mask = NDArray[np.bool_]
 Points = Callable[[slice], Floats]
 
 QUANTILE = 0.99
+SINGLE_LIMIT = 8e37
+"""A quarter of the largest float32: ranges stay finite."""
+SQUARE_LIMIT = 1e18
+"""Sums of squares of float32 differences stay finite."""
 PQ_BITS = 8
 PQ_WIDTH = 8
 """Coordinates of a sub-vector, where the dimension is a multiple of it."""
@@ -78,7 +82,7 @@ class Scheme:
     bytes_per_vector: float
     low: Floats | None = None
     scale: Floats | None = None
-    ranged: bool = False
+    limit: float = np.inf
     constant: tuple[int, ...] = ()
 
 
@@ -165,12 +169,14 @@ def store(scheme: Scheme, points: Points, n: int, d: int, *, cosine: bool, threa
     row_scale = np.ones(n)
 
     def encode(which: slice) -> tuple[int, int, Mask, int]:
-        made = scheme.encode(points(which))
+        x = points(which)
+        beyond = np.abs(x) > scheme.limit
+        made = scheme.encode(np.clip(x, -scheme.limit, scheme.limit) if beyond.any() else x)
         codes[which] = made.codes
         if made.row_scale is not None:
             row_scale[which] = made.row_scale
         outside = np.zeros(1, bool) if made.clipped is None else made.clipped
-        infinite = _infinite(made.codes)
+        infinite = beyond | _infinite(made.codes)
         return (
             int(np.count_nonzero(outside)),
             int(np.count_nonzero(outside.any(axis=-1))),
@@ -258,14 +264,15 @@ def _symmetric(name: str, calibration: Points, n: int, d: int, threads: int) -> 
         largest = np.max(list(parts), axis=0)
     else:
         largest = _quantiles(calibration, n, d)
-    scale = np.where(largest > 0, largest / 127, 1.0)
+    scale = largest / 127
+    constant = scale == 0
+    scale[constant] = 1.0
     return Scheme(
         lambda x: _rounded(x / scale),
         np.int8,
         d,
         scale=scale,
-        ranged=True,
-        constant=tuple(np.flatnonzero(largest == 0).tolist()),
+        constant=tuple(np.flatnonzero(constant).tolist()),
     )
 
 
@@ -286,14 +293,14 @@ def _min_max(name: str, calibration: Points, n: int, d: int, threads: int) -> Sc
 
     def ends(which: slice) -> tuple[Floats, Floats]:
         x = calibration(which)
-        x = x.astype(np.float32) if single else x
+        x = np.clip(x, -SINGLE_LIMIT, SINGLE_LIMIT).astype(np.float32) if single else x
         return x.min(axis=0), x.max(axis=0)
 
     found = list(ordered_map(ends, blocks(n, d), threads))
     low = np.min([one for one, _ in found], axis=0)
     width = np.max([one for _, one in found], axis=0) - low
-    constant = width == 0
     levels = 15 if name == "int4" else 255
+    constant = width / levels == 0
 
     def cells(x: Floats) -> Encoded:
         y = x.astype(np.float32)
@@ -314,7 +321,7 @@ def _min_max(name: str, calibration: Points, n: int, d: int, threads: int) -> Sc
         (d + 1) // 2 if name == "int4" else d,
         low=at + wide * (0.5 / levels) if single else at,
         scale=wide / levels,
-        ranged=True,
+        limit=SINGLE_LIMIT if single else np.inf,
         constant=tuple(np.flatnonzero(constant).tolist()),
     )
 
@@ -327,7 +334,10 @@ def _product(calibration: Points, n: int, d: int) -> Scheme:
     quantiser = faiss.ProductQuantizer(d, d // width, PQ_BITS)
     quantiser.cp.min_points_per_centroid = 1  # faiss warns on standard error
     sample = min(n, quantiser.cp.max_points_per_centroid * centroids)
-    rows = [calibration(which).astype(np.float32) for which in blocks(sample, d)]
+    rows = [
+        np.clip(calibration(which), -SQUARE_LIMIT, SQUARE_LIMIT).astype(np.float32)
+        for which in blocks(sample, d)
+    ]
     faiss.omp_set_num_threads(1)
     quantiser.train(np.concatenate(rows))
 
@@ -336,4 +346,4 @@ def _product(calibration: Points, n: int, d: int) -> Scheme:
         codes = quantiser.compute_codes(x.astype(np.float32))
         return Encoded(quantiser.decode(codes))  # type: ignore
 
-    return Scheme(encode, np.float32, d // width)
+    return Scheme(encode, np.float32, d // width, limit=SQUARE_LIMIT)

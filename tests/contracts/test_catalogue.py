@@ -73,11 +73,16 @@ def row_sets(check: Check) -> dict[str, list[Slot]]:
     return found
 
 
+def fewest(check: Check, slot: Slot) -> int:
+    """Rows a slot needs with the parameters used here."""
+    return slot.fewest(check.params(**few(check)))
+
+
 def make(check: Check, rng: np.random.Generator, n: int = ROWS, optional: bool = True) -> Made:
     """Random vectors for every slot: paired slots hold noisy copies of the same rows."""
     made: Made = {}
     for number, slots in enumerate(row_sets(check).values()):
-        count = max(n + 3 * number, *(slot.least for slot in slots))
+        count = max(n + 3 * number, *(fewest(check, slot) for slot in slots))
         base = rng.normal(0.4, 1, size=(count, D)) * np.geomspace(1.5, 0.5, D)
         for slot in slots:
             if slot.required or optional:
@@ -157,11 +162,22 @@ def few(check: Check) -> dict[str, Any]:
     return {**found, "k": 3} if "k" in check.params.model_fields else found
 
 
+def literals(annotation: Any) -> Iterator[Any]:
+    """Every named choice inside a type."""
+    for inner in get_args(annotation):
+        if get_origin(annotation) is Literal:
+            yield inner
+        else:
+            yield from literals(inner)
+
+
 def accepted(check: Check, name: str) -> Any:
     """A value other than nothing for a parameter that may be left out."""
     info = check.params.model_fields[name]
     options = [info.annotation, *get_args(info.annotation)]
-    choices = [c for o in options if get_origin(o) is Literal for c in get_args(o)]
+    choices: list[Any] = [c for o in options if get_origin(o) is Literal for c in get_args(o)]
+    lists = [inner for o in options if get_origin(o) is list for inner in get_args(o)]
+    choices += [list(literals(inner)) for inner in lists]
     for choice in (*choices, 0.5, 7, "x"):
         try:
             check.params(**{name: choice})
@@ -278,7 +294,7 @@ def test_a_check_is_documented(check: Check) -> None:
     for measure in check.measures:
         assert measure.description.rstrip().endswith("."), measure.path
         assert measure.unit
-        assert all(KEY.fullmatch(key.strip("{}")) for key in measure.path.split("."))
+        assert all(KEY.fullmatch(re.sub("[{}]", "", key)) for key in measure.path.split("."))
         assert len(set(measure.invariance)) == len(measure.invariance)
         if measure.low is not None and measure.high is not None:
             assert measure.low < measure.high
@@ -517,7 +533,7 @@ def test_the_maps_are_what_they_are_called(check: Check, seed: int) -> None:
 def with_every(check: Check, make_rows: Callable[[int], Array], n: int = 8) -> Made:
     """The same kind of rows in every required slot."""
     return {
-        name: make_rows(max(n, *(slot.least for slot in slots)))
+        name: make_rows(max(n, *(fewest(check, slot) for slot in slots)))
         for slots in row_sets(check).values()
         for slot in slots
         if slot.required

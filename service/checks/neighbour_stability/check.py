@@ -38,6 +38,9 @@ NO_QUERY_LABELS = Undefined(
     code="no_query_labels", message="The queries have no labels: give `query_labels`."
 )
 ARITHMETIC = Undefined(code="not_stored", message="This condition stores nothing.")
+UNTRAINED = Undefined(
+    code="too_few_rows", message="256 centroids need as many calibration rows to be trained on."
+)
 NO_NEXT_ROW = Undefined(
     code="no_next_row", message="Every row is a neighbour: none comes after the last."
 )
@@ -181,9 +184,11 @@ class _Summary:
         against: Any = "offset_reference" if away else "reference"
         facts = None
         if f"{name}.facts" in self.parts:
-            facts, overflow = self._facts(name)
-            if overflow:
-                return self._not_representable(against, facts, overflow)
+            if np.isnan(self.parts[f"{name}.facts"]).any():
+                return self._nothing(against, UNTRAINED, UNTRAINED)
+            facts = self._facts(name)
+            if facts.overflow_coordinates:
+                return self._nothing(against, _not_representable(facts), facts)
         k, shared, hits = self.k, get("shared"), get("hits")
         before = self.parts["offset_reference.hits" if away else "hits"]
         margin = self.parts["offset_reference.margin" if away else "margin"]
@@ -218,7 +223,7 @@ class _Summary:
             storage=ARITHMETIC if facts is None else facts,
         )
 
-    def _facts(self, name: str) -> tuple[StorageFacts, int]:
+    def _facts(self, name: str) -> StorageFacts:
         row = dict(zip(FACTS, self.parts[f"{name}.facts"][0], strict=True))
         rows = self.parts[f"{name}.overflow"][0]
         ids = self.inputs.gallery.ids
@@ -233,15 +238,11 @@ class _Summary:
             overflow_rows=[str(i) if ids is None else ids[i] for i in rows if i >= 0],
             zero_rows=int(row["zero_rows"]),
             constant_dimensions=[int(j) for j in constant if j >= 0],
-        ), overflow
-
-    def _not_representable(
-        self, against: Any, facts: StorageFacts, overflow: int
-    ) -> ConditionResults:
-        why = Undefined(
-            code="not_representable",
-            message=f"{overflow} coordinates are beyond the range of the format.",
         )
+
+    def _nothing(
+        self, against: Any, why: Undefined, storage: StorageFacts | Undefined
+    ) -> ConditionResults:
         null: dict[str, Any] = {
             name: why for name in ScoreError.model_fields if name != "undefined"
         }
@@ -260,9 +261,16 @@ class _Summary:
             score_error=ScoreError.build(**null),
             label_precision=at_k,
             label_precision_change=at_k,
-            storage=facts,
+            storage=storage,
             **dict.fromkeys(counts, why),
         )
+
+
+def _not_representable(facts: StorageFacts) -> Undefined:
+    return Undefined(
+        code="not_representable",
+        message=f"{facts.overflow_coordinates} coordinates are beyond the range of the format.",
+    )
 
 
 def _quantiles(margins: Floats) -> Quantiles:

@@ -16,20 +16,29 @@ from service.checks.neighbour_stability.declared import (
     NeighbourStabilityParams,
 )
 from service.dataset import Dataset
-from service.errors import Fault, Internal, InvalidRequest, TooFewRows
+from service.errors import Fault, Internal, InvalidRequest
 from service.numerics import agreement, pairs
 from service.numerics.coded import Coded, as_given, chunks
 from service.numerics.conditions import Condition, Given, Outcome
 from service.numerics.neighbours import EXTRA, Effort, Queries, Search, cut
-from service.numerics.rows import SAFE_SQUARE
+from service.numerics.rows import SAFE_SQUARE, norms
+from service.numerics.rows import blocks as row_blocks
 from service.numerics.single import in_single
-from service.numerics.storage_schemes import SchemeName, Stored, TooFewToTrain, fit, offset, store
+from service.numerics.storage_schemes import (
+    Scheme,
+    SchemeName,
+    Stored,
+    TooFewToTrain,
+    fit,
+    offset,
+    store,
+)
 
 BLOCK = 4096
 """Queries of a block: the grid that shards share."""
 BATCH_BLOCKS = 16
 SHOWN = 10
-FACTS = (
+FACTS = (  # NaN where the scheme could not be trained
     "clipped_coordinates",
     "clipped_rows",
     "clipped_query_coordinates",
@@ -96,15 +105,9 @@ class Grid:
         self.asked = Queries(rows, own=given is None)
 
     def _rows(self, data: Dataset, role: str) -> Coded:
-        rows = as_given(data.vectors, cosine=self.cosine or self.unit, threads=self.threads)
-        if not (self.cosine or self.unit):
-            longest = float(np.abs(data.vectors).max())
-            if not SAFE_SQUARE[0] < longest < SAFE_SQUARE[1]:
-                raise InvalidRequest(
-                    f"`{role}` holds rows whose products leave the range of float64.",
-                    [Fault(pointer=f"/inputs/{role}", message="scale the rows, or use cosine")],
-                )
-        return rows
+        if not self.unit:
+            _refuse_extremes(data, role)
+        return as_given(data.vectors, cosine=self.cosine or self.unit, threads=self.threads)
 
     def given(
         self,
@@ -178,7 +181,12 @@ class Grid:
         self, name: str, scheme: SchemeName, given: Given, blocks: int
     ) -> Iterator[tuple[str, NDArray[Any]]]:
         gallery, asked = given.search.rows, given.queries
-        fitted = self._fitted(scheme, given)
+        try:
+            fitted = self._fitted(scheme, given)
+        except TooFewToTrain:
+            for end in ("gallery", "both"):
+                yield f"{name}_{end}.facts", np.full((blocks, len(FACTS)), np.nan)
+            return
         kept = self._kept(fitted, gallery)
         kept_queries = kept if asked.own else self._kept(fitted, asked.rows)
         for end, queries in (("gallery", asked), ("both", Queries(kept_queries.rows, asked.own))):
@@ -194,23 +202,16 @@ class Grid:
                 outcome = self._outcome(f"{name}_{end}", condition, given)
             yield from self._numbers(f"{name}_{end}", given, outcome).items()
 
-    def _fitted(self, scheme: SchemeName, given: Given) -> Any:
+    def _fitted(self, scheme: SchemeName, given: Given) -> Scheme:
         rows = given.search.rows
         if self.inputs.calibration is not None:
             rows = self._rows(self.inputs.calibration, "calibration")
             if given.search is not self.native:
                 rows = offset(rows, self.params.offset, threads=self.threads)
         points = rows.points if self.unit else rows.take
-        try:
-            return fit(scheme, points, rows.n, rows.d, self.threads)
-        except TooFewToTrain as error:
-            role = "gallery" if self.inputs.calibration is None else "calibration"
-            raise TooFewRows(
-                f"`{scheme}` has too few rows to be trained on.",
-                [Fault(pointer=f"/inputs/{role}", message=str(error))],
-            ) from None
+        return fit(scheme, points, rows.n, rows.d, self.threads)
 
-    def _kept(self, scheme: Any, rows: Coded) -> Stored:
+    def _kept(self, scheme: Scheme, rows: Coded) -> Stored:
         points = rows.points if self.unit else rows.take
         return store(scheme, points, rows.n, rows.d, cosine=self.cosine, threads=self.threads)
 
@@ -255,9 +256,30 @@ class Grid:
         """The label of each query as a code of the gallery's labels; -1 where no row has it."""
         if self.inputs.query_labels is None or self.inputs.labels is None:
             return np.full(self.asked.rows.n, -1)
-        codes = {level: code for code, level in enumerate(self.inputs.labels.levels)}
-        levels = [codes.get(level, -1) for level in self.inputs.query_labels.levels]
+        codes = {(type(level), level): code for code, level in enumerate(self.inputs.labels.levels)}
+        asked = self.inputs.query_labels.levels
+        levels = [codes.get((type(level), level), -1) for level in asked]
         return np.asarray(np.array(levels, np.int64)[self.inputs.query_labels.codes])
+
+
+def _refuse_extremes(data: Dataset, role: str) -> None:
+    """Rows that are kept as given must have squares that float64 can hold."""
+    grid = row_blocks(*data.vectors.shape)
+    lengths = np.concatenate([norms(data.vectors[which].astype(np.float64)) for which in grid])
+    wrong = np.flatnonzero((lengths < SAFE_SQUARE[0]) | (lengths > SAFE_SQUARE[1]))
+    if len(wrong):
+        ids = data.ids
+        raise InvalidRequest(
+            f"`{role}` holds rows whose products leave the range of float64.",
+            [
+                Fault(
+                    pointer=f"/inputs/{role}",
+                    message="scale the rows, or bring them to length one: `storage: unit`",
+                    count=len(wrong),
+                    rows=[str(row) if ids is None else ids[row] for row in wrong[:SHOWN]],
+                )
+            ],
+        )
 
 
 def _facts(kept: Stored, queries: Stored | None) -> list[float]:
