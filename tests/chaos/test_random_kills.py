@@ -51,7 +51,9 @@ class Killer(threading.Thread):
         """Processes of that sort; a job process is waited for, because jobs are short."""
         end = time.monotonic() + KILL_EVERY_S
         while True:
-            found = [pid for pid in descendants(self._stack.pid) if "workers.main" in words(pid)]
+            found = [
+                pid for pid in descendants(self._stack.pid) if "workers.main jobs" in words(pid)
+            ]
             workers = [pid for pid in found if pid in children(self._stack.pid)]
             if wanted == "worker":
                 return workers
