@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from redis import Redis
 
 from service.storage.queue import LEASE_S, RqQueue
 
-from .processes import alive, kill, until
+from .processes import alive, children, kill, until, words
 from .stack import Stack
 
 pytestmark = [
@@ -38,9 +39,9 @@ SEEDS = itertools.count(1)
 Digests = Callable[[Sequence[int]], list[str]]
 
 
-def with_shard_workers(stack: Stack) -> Stack:
+def with_shard_workers(stack: Stack, jobs: int = 2) -> Stack:
     """A service is ready without them, and would not cut a job."""
-    wanted = {"jobs": 2, "shards": 2}
+    wanted = {"jobs": jobs, "shards": 2}
     until(lambda: stack.ask("GET", "/readyz").json()["workers"] == wanted, 30, f"{wanted}")
     return stack
 
@@ -290,3 +291,25 @@ def test_a_job_in_shards_is_stopped_at_its_deadline(serve: Callable[..., Stack],
     assert (ended["state"], ended["problem"]["code"]) == ("failed", "timed-out")
     until(lambda: not any(map(alive, inside)), STOPPED_S, "the shards gone")
     assert starts(stack, 0) == [1, 1, 0, 0, 0]
+
+
+def test_a_machine_of_shard_workers_makes_jobs_cut(
+    serve: Callable[..., Stack], rows: Any, digests: Digests
+) -> None:
+    """One worker for shards is too few; `assay worker --shards` beside it brings the second."""
+    stack = serve(workers=1)
+    dataset, (alone, cut) = stack.upload(rows), (next(SEEDS), next(SEEDS))
+    assert succeeds(stack, submit(stack, dataset, alone), digests, alone)["timing"]["shards"] == 1
+    more = subprocess.Popen(
+        [sys.executable, "-m", "assay_client.cli", "worker", "--shards"],
+        cwd=stack.tree,
+        env=stack.env | {"REDIS_URL": stack.redis_url},
+    )
+    try:
+        with_shard_workers(stack, jobs=1)
+        report = succeeds(stack, submit(stack, dataset, cut), digests, cut)
+        assert report["timing"]["shards"] == SHARDS
+        assert [words(pid).split()[-1] for pid in children(more.pid)] == ["shards"]
+    finally:
+        more.terminate()
+        assert more.wait(15) == 0
