@@ -88,7 +88,7 @@ def submit(stack: Stack, dataset: str, seed: int, **params: Any) -> str:
 
 def parts(stack: Stack, job: str | None = None) -> list[Path]:
     """Stored parts."""
-    return sorted((stack.home / "store" / "parts").glob(f"{job or '*'}/*"))
+    return sorted((stack.home / "store" / "_parts").glob(f"{job or '*'}/*"))
 
 
 def starts(stack: Stack, seed: int) -> list[int]:
@@ -117,8 +117,8 @@ def test_shards_are_computed_by_other_processes_and_their_parts_are_removed(
     last = stack.inside(f"{seed}-3")
     until(lambda: len(parts(stack, job)) == 3, 10, "three parts")
     progress = until(lambda: stack.job(job)["progress"], 5, "progress")
-    assert (progress["stage"], progress["total"]) == ("search", 100)
-    assert 0 < progress["done"] < 100
+    assert (progress["stage"], progress["total"]) == ("shards", 100)
+    until(lambda: stack.job(job)["progress"]["done"] == 75, 5, "three quarters done")
     assert stack.job(job)["state"] == "running"
     shard_worker = stack.worker_of(last)
     assert shard_worker in stack.worker_processes("shards")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from redis import Redis
 
+from api.auth import PROJECT
 from service.blocks import Plan
 from service.dataset import Labels
 from service.dataset_record import ColumnFacts, DatasetRecord, hash_dataset, hash_ids
@@ -40,7 +41,7 @@ from service.job import (
     steps,
 )
 from service.references import ColumnRef, DatasetRef, NamedDataset, Spec
-from service.storage.objects import ObjectDatasets, ObjectParts, ObjectReports
+from service.storage.objects import PARTS, ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.redis import RedisJobs
 
 THREADS = 8
@@ -712,9 +713,21 @@ def test_a_combination_goes_before_waiting_jobs(redis: Redis) -> None:
 
 
 def test_a_removed_job_leaves_no_folder(tmp_path: Path) -> None:
-    """Where folders are real, empty ones would be listed for ever."""
+    """Nor what a killed process had staged, which the store does not list."""
     parts = ObjectParts(tmp_path)
     parts.put("job_1", 0, b"x")
-    assert (tmp_path / "parts" / "job_1" / "0").read_bytes() == b"x"
+    assert (tmp_path / "_parts" / "job_1" / "0").read_bytes() == b"x"
+    (tmp_path / "_parts" / "job_1" / "1#1").write_bytes(b"half")
     parts.remove("job_1")
-    assert not (tmp_path / "parts" / "job_1").exists()
+    assert not (tmp_path / "_parts" / "job_1").exists()
+    assert parts.jobs() == []
+
+
+def test_no_project_is_taken_for_parts(tmp_path: Path) -> None:
+    """Whatever its name: what is not the part of a job is not removed with them."""
+    datasets, parts = ObjectDatasets(tmp_path), ObjectParts(tmp_path)
+    for project in ("parts", "job_1"):
+        record, _ = keep(datasets, np.eye(3), project=project)
+        assert parts.jobs() == []
+        assert datasets.load(project, record.id).n == 3
+    assert not PROJECT.fullmatch(PARTS)
