@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import json
 import logging
@@ -173,6 +174,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
         monkeypatch.setattr("service.numerics.spectrum.QR_ELEMENTS", elements)
         monkeypatch.setattr("service.numerics.partners.TILE", tile)
         monkeypatch.setattr("service.numerics.partners.CHUNK_ELEMENTS", elements)
+        stability = importlib.import_module("service.checks.neighbour_stability.part")
+        monkeypatch.setattr(stability, "BLOCK", elements)
 
     return shrink
 

@@ -104,3 +104,12 @@ def test_parts_that_differ_in_kind_are_not_joined() -> None:
         join([{"x": np.zeros(1, np.int32)}, {"x": np.zeros(1, np.int64)}])
     with pytest.raises(TypeError, match="different arrays"):
         join([{"x": np.zeros(1)}, {"x": np.zeros(1), "y": np.zeros(1)}])
+
+
+def test_a_part_has_one_layout() -> None:
+    """Sums run along memory, and a stored array keeps its layout: a transposed one is turned."""
+    square = np.arange(12.0).reshape(3, 4)
+    for array in (square.T, np.asfortranarray(square), square[:, ::2], square[::-1]):
+        made = nearest_like({"x": array})["x"]
+        assert made.flags.c_contiguous
+        assert np.array_equal(made, array)

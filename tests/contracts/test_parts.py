@@ -16,8 +16,8 @@ from tests.chaos.checks.nearest import nearest
 from .test_catalogue import Made, few, make, required
 
 ROWS = 60
-SMALL = 16
-"""Elements of a block, so that a few rows fill many."""
+SMALL = 8
+"""Elements, or rows, of a block, so that a few rows fill many."""
 CHECKS = (*CATALOGUE, nearest)
 
 
