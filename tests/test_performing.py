@@ -165,6 +165,13 @@ def test_two_parents_at_once_agree_on_one_plan(
         return next(workers)
 
     monkeypatch.setattr(queue, "workers", count)
+    plans: list[Plan | None] = []
+
+    def note(services: Services, job: Job) -> None:
+        plans.append(job.plan)
+        hand_out(services, job)
+
+    monkeypatch.setattr("service.performing.hand_out", note)
     parents = [threading.Thread(target=perform, args=(services, job.id)) for _ in range(2)]
     for parent in parents:
         parent.start()
@@ -172,6 +179,7 @@ def test_two_parents_at_once_agree_on_one_plan(
         parent.join()
     plan = found(services, job).plan
     assert plan is not None
+    assert plans == [plan, plan]
     assert queue.shards == [f"{job.id}-s{shard}" for shard in range(plan.shards)]
 
 
@@ -206,14 +214,12 @@ def test_a_shard_that_runs_again_counts_once(
     services: Services, queue: MemoryQueue, handed_out: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its part is not computed again, progress stays, and the job is not combined early."""
-    for _ in range(3):
+    perform_shard(services, handed_out.id, 0)
+    monkeypatch.setattr(services.datasets, "load", lambda *_: 1 / 0)
+    for _ in range(2):
         perform_shard(services, handed_out.id, 0)
     assert services.jobs.done(handed_out.id) == {0: 1.0}
-    assert queue.waiting == []
-    monkeypatch.setattr(services.datasets, "load", lambda *_: 1 / 0)
-    services.jobs.begin(handed_out.id, Step("shard", 1))
-    hand_out(services, handed_out)
-    assert queue.waiting == []
+    assert (queue.waiting, found(services, handed_out).state) == ([], State.running)
 
 
 def test_a_slow_twin_cannot_take_back_what_is_done(services: Services, handed_out: Job) -> None:
@@ -331,10 +337,11 @@ def test_a_job_cancelled_while_it_is_planned_is_not_computed(
         return 2
 
     monkeypatch.setattr(queue, "workers", count)
-    monkeypatch.setattr("service.performing.answer", lambda *_: 1 / 0)
+    computed: list[object] = []
+    monkeypatch.setattr("service.performing.answer", lambda *given: computed.append(given))
     perform(services, job.id)
     after = found(services, job)
-    assert (after.state, after.plan, queue.shards) == (State.cancelled, None, [])
+    assert (after.state, after.plan, queue.shards, computed) == (State.cancelled, None, [], [])
 
 
 def test_a_shard_that_is_refused_fails_the_job_with_its_problem(
