@@ -127,6 +127,7 @@ def _planned(services: Services, work: Work) -> Job:
     written = services.jobs.change(job.id, write)
     if written is None:
         return services.jobs.get(job.project, job.id)
+    log.info("job cut", job=job.id, kind=job.kind, blocks=plan.blocks, shards=plan.shards)
     services.jobs.report_progress(job.id, of_shards(written, 0.0))
     return written
 
