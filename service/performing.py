@@ -10,7 +10,7 @@ import structlog
 
 from service.answering import Work, answer, load
 from service.blocks import Plan, join
-from service.check import Context
+from service.context import Context
 from service.errors import AssayError, Internal, OutOfMemory, Unavailable, WorkerLost
 from service.job import COMBINE, WHOLE, Failure, Job, Pool, State, Step, now
 from service.part import Notes, Part, reading
