@@ -8,6 +8,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.job import Pool
 from service.operations import Services
 
 log = structlog.get_logger()
@@ -28,8 +29,11 @@ class Metrics:
         self.bytes_in = Counter(
             "assay_bytes_in", "Bytes of uploads received.", registry=self.registry
         )
-        self.depth = Gauge("assay_queue_depth", "Jobs waiting.", registry=self.registry)
-        self.workers = Gauge("assay_workers", "Live workers.", registry=self.registry)
+        self.depth = Gauge(
+            "assay_queue_depth", "Jobs, or shards of jobs, waiting.", ["queue"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.workers = Gauge("assay_workers", "Live workers.", ["queue"], registry=self.registry)
         self.active = Gauge(
             "assay_jobs_active", "Jobs that have not ended.", registry=self.registry
         )
@@ -39,8 +43,9 @@ class Metrics:
 
     def render(self, services: Services) -> bytes:
         """All metrics as text, with the queue as it is now."""
-        self.depth.set(services.queue.depth())
-        self.workers.set(services.queue.workers())
+        for pool in Pool:
+            self.depth.labels(pool.value).set(services.queue.depth(pool))
+            self.workers.labels(pool.value).set(services.queue.workers(pool))
         self.active.set(len(services.jobs.active()))
         for (kind, state), count in services.jobs.ended().items():
             self.ended.labels(kind, state).set(count)

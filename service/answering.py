@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.check import Check, Context, Inputs, Params, Results
+from service.check import Check, Inputs, Params, Results
+from service.context import Context
 from service.errors import Internal
 from service.inputs import Loaded, prepare
 from service.job import Job, now

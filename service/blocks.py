@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from service.references import Model
 
 Arrays = Mapping[str, NDArray[Any]]
-"""Arrays by name; their first axis runs over rows."""
+"""Arrays by name; their first axis runs over rows, or over blocks."""
 
 
 class Plan(Model):

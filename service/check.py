@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import time
 import types
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import (
     Any,
     ClassVar,
@@ -23,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from threadpoolctl import threadpool_limits
 
 from service.blocks import Arrays, plain
+from service.context import Context, Warned
 from service.dataset import Dataset, Labels
 from service.references import Model
 from service.results import (
@@ -188,47 +187,6 @@ class Slot:
         return self.least if self.more_than is None else getattr(params, self.more_than) + 1
 
 
-class Warned(Model):
-    """Something a reader of the report should know."""
-
-    code: str
-    message: str
-    where: str
-    """Input or result it is about."""
-
-
-@dataclass
-class Context:
-    """What a check may use besides its inputs: a seed, threads, and ways to say how far it is."""
-
-    seed: int = 0
-    threads: int = 1
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None
-    warnings: list[Warned] = field(default_factory=list)
-    scope: list[str] = field(default_factory=list)
-    stages: dict[str, float] = field(default_factory=dict)
-    effort: dict[str, int] = field(default_factory=dict)
-    """What it took, in counts that may differ where results do not."""
-
-    def spent(self, what: str, count: int) -> None:
-        """Add to a count of what the work took."""
-        self.effort[what] = self.effort.get(what, 0) + count
-
-    def warn(self, code: str, message: str, where: str) -> None:
-        """Say something once, however many parts of the work say it."""
-        warned = Warned(code=code, message=message, where=where)
-        if warned not in self.warnings:
-            self.warnings.append(warned)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[Callable[[int, int], None]]:
-        """Time a part of the work; the yielded function reports how much of it is done."""
-        started = time.perf_counter()
-        self.progress(name, 0, 1)
-        yield lambda done, total: self.progress(name, done, total)
-        self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - started
-
-
 @dataclass(frozen=True)
 class Parts:
     """
@@ -241,8 +199,8 @@ class Parts:
     """`(inputs, params)`: blocks of a fixed grid, at least one, whoever computes them."""
     part: Callable[[Context, Any, Any, range], Arrays]
     """
-    `(context, inputs, params, blocks)`: arrays of these blocks, one row for each row of theirs, which
-    depend on no other block. Progress is that of one stage over the blocks.
+    `(context, inputs, params, blocks)`: arrays of these blocks, a row for each of their rows or for
+    each of them, which depend on no other block. Progress is that of one stage over the blocks.
     """
 
 

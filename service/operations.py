@@ -19,7 +19,7 @@ from service.formats import Parsed
 from service.formats.json_body import inline_rows
 from service.inputs import Given, Store, refuse
 from service.job import Failure, Job, Pool, State, StoredInputs, new_id, now, steps
-from service.performing import combine, fail, hand_out, perform, perform_shard
+from service.performing import combine, complete, fail, hand_out, perform, perform_shard
 from service.references import (
     ColumnRef,
     DatasetRef,
@@ -44,6 +44,7 @@ __all__ = [
     "Upload",
     "cancel",
     "combine",
+    "complete",
     "fail",
     "hand_out",
     "perform",

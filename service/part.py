@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 
 from service.blocks import Arrays
-from service.check import Context, Warned
+from service.context import Context, Warned
 from service.references import Model
 from service.report import Environment, environment
 

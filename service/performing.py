@@ -10,11 +10,11 @@ import structlog
 
 from service.answering import Work, answer, load
 from service.blocks import Plan, join
-from service.check import Context
+from service.context import Context
 from service.errors import AssayError, Internal, OutOfMemory, Unavailable, WorkerLost
 from service.job import COMBINE, WHOLE, Failure, Job, Pool, State, Step, now
 from service.part import Notes, Part, reading
-from service.progress import ShardThrottle, Throttle
+from service.progress import ShardThrottle, Throttle, of_shards, tell_shard
 from service.services import Services
 
 FEWEST = 2
@@ -95,13 +95,12 @@ def _begin_step(services: Services, job_id: str, step: Step) -> tuple[Job, int] 
             return None
         return newest.moved(State.running, attempt_started_at=now())
 
-    services.jobs.change(job_id, clock)
-    return job, start
+    return services.jobs.change(job_id, clock) or job, start
 
 
 def _perform(services: Services, job: Job) -> None:
     if job.plan is None:
-        work = load(services, job, Throttle(services.jobs, job.id))
+        work = load(services, job, Throttle(services.jobs, job))
         job = _planned(services, work)
         if job.state is not State.running:
             return
@@ -126,7 +125,11 @@ def _planned(services: Services, work: Work) -> Job:
         return newest.moved(State.running, plan=plan, attempt_started_at=None)
 
     written = services.jobs.change(job.id, write)
-    return written or services.jobs.get(job.project, job.id)
+    if written is None:
+        return services.jobs.get(job.project, job.id)
+    log.info("job cut", job=job.id, kind=job.kind, blocks=plan.blocks, shards=plan.shards)
+    services.jobs.report_progress(job.id, of_shards(written, 0.0))
+    return written
 
 
 def _shards(job: Job) -> range:
@@ -140,7 +143,7 @@ def _shard(services: Services, job: Job, shard: int) -> None:
     else:
         work = load(services, job, ShardThrottle(services.jobs, job, shard))
         services.parts.put(job.id, shard, _part(work, shard).to_bytes())
-    _follow(services, job, services.jobs.report_done(job.id, shard, 1.0))
+    _follow(services, job, tell_shard(services.jobs, job, shard, 1.0))
 
 
 def _follow(services: Services, job: Job, done: Mapping[int, float]) -> None:
@@ -163,7 +166,7 @@ def _part(work: Work, shard: int) -> Part:
 
 
 def _combine(services: Services, job: Job) -> None:
-    work = load(services, job, Throttle(services.jobs, job.id))
+    work = load(services, job, Throttle(services.jobs, job))
     with ExitStack() as stack:
         parts = [stack.enter_context(_stored(services, work, shard)) for shard in _shards(job)]
         arrays = join([part.arrays for part in parts])
@@ -180,7 +183,9 @@ def _combine(services: Services, job: Job) -> None:
 def _stored(services: Services, work: Work, shard: int) -> Iterator[Part]:
     file = services.parts.open(work.job.id, shard)
     if file is None:
-        yield _part(work, shard)
+        part = _part(work, shard)
+        services.parts.put(work.job.id, shard, part.to_bytes())
+        yield part
         return
     with file, reading(file) as part:
         yield part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from service.job import Job, Progress
+from service.job import Job, Progress, now
 from service.ports import Jobs
 
 EVERY_S = 0.5
@@ -15,8 +15,8 @@ ALMOST = 0.999
 class Throttle:
     """Passes on progress at most twice a second, with the time left at the pace so far."""
 
-    def __init__(self, jobs: Jobs, job_id: str) -> None:
-        self._jobs, self._job_id = jobs, job_id
+    def __init__(self, jobs: Jobs, job: Job) -> None:
+        self._jobs, self._job = jobs, job
         self._stage, self._began, self._told = "", 0.0, -EVERY_S
 
     def __call__(self, stage: str, done: int, total: int) -> None:
@@ -26,25 +26,37 @@ class Throttle:
         if at - self._told < EVERY_S:
             return
         self._told = at
-        self.tell(stage, done, total, at - self._began)
+        self._tell(stage, done, total, at - self._began)
 
-    def tell(self, stage: str, done: int, total: int, seconds: float) -> None:
+    def _tell(self, stage: str, done: int, total: int, seconds: float) -> None:
         eta = seconds * (total - done) / done if done else None
         self._jobs.report_progress(
-            self._job_id, Progress(stage=stage, done=done, total=total, eta_s=eta)
+            self._job.id, Progress(stage=stage, done=done, total=total, eta_s=eta)
         )
 
 
 class ShardThrottle(Throttle):
-    """The same for a shard: a job is as far as its shards are on average."""
+    """The same for a shard."""
 
     def __init__(self, jobs: Jobs, job: Job, shard: int) -> None:
-        super().__init__(jobs, job.id)
-        self._shards, self._shard = job.plan.shards if job.plan else 1, shard
-        self._first = time.monotonic()
+        super().__init__(jobs, job)
+        self._shard = shard
 
-    def tell(self, stage: str, done: int, total: int, seconds: float) -> None:
-        share = min(done / total, ALMOST) if total else 0.0
-        known = self._jobs.report_done(self._job_id, self._shard, share)
-        percent = int(100 * sum(known.values()) / self._shards)
-        super().tell(stage, percent, 100, time.monotonic() - self._first)
+    def _tell(self, stage: str, done: int, total: int, seconds: float) -> None:
+        tell_shard(self._jobs, self._job, self._shard, min(done / total, ALMOST) if total else 0.0)
+
+
+def tell_shard(jobs: Jobs, job: Job, shard: int, done: float) -> dict[int, float]:
+    """Note how far a shard is; its job is as far as its shards are on average. All that is known."""
+    known = jobs.report_done(job.id, shard, done)
+    share = sum(known.values()) / (job.plan.shards if job.plan else 1)
+    jobs.report_progress(job.id, of_shards(job, share))
+    return known
+
+
+def of_shards(job: Job, share: float) -> Progress:
+    """Progress of a job in shards, in percent."""
+    eta = None
+    if share and job.attempt_started_at:
+        eta = (now() - job.attempt_started_at).total_seconds() * (1 - share) / share
+    return Progress(stage="shards", done=int(100 * share), total=100, eta_s=eta)

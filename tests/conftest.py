@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import json
 import logging
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import structlog
 from hypothesis import settings
 from numpy.typing import NDArray
+from redis import Redis
 from scipy import stats
 
 from service.check import Check, Context
@@ -32,6 +35,8 @@ from service.storage.memory import (
     MemoryQueue,
     MemoryReports,
 )
+from service.storage.redis import connect
+from workers import embedded
 
 Array = NDArray[Any]
 ROOT = Path(__file__).parent.parent
@@ -169,6 +174,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
         monkeypatch.setattr("service.numerics.spectrum.QR_ELEMENTS", elements)
         monkeypatch.setattr("service.numerics.partners.TILE", tile)
         monkeypatch.setattr("service.numerics.partners.CHUNK_ELEMENTS", elements)
+        stability = importlib.import_module("service.checks.neighbour_stability.part")
+        monkeypatch.setattr(stability, "BLOCK", elements)
 
     return shrink
 
@@ -192,6 +199,28 @@ def services() -> Services:
         queue=MemoryQueue(),
         parts=MemoryParts(),
     )
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of our own, as `assay serve` starts it."""
+    folder = tmp_path_factory.mktemp("server")
+    process = subprocess.Popen(embedded.command(folder))
+    try:
+        embedded.wait_until_ready(embedded.url(folder))
+        yield embedded.url(folder)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture
+def redis(server: str) -> Iterator[Redis]:
+    """A client of the server, which is empty."""
+    client = connect(server, retries=3)
+    client.flushall()
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="session")

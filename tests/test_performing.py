@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import threading
@@ -13,14 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from service import report, request
-from service.blocks import Plan, join
-from service.check import Context
-from service.dataset import Dataset
+from service.blocks import Plan
 from service.errors import Internal, QueueFull
 from service.job import COMBINE, Job, State, Step, now, steps
 from service.operations import (
@@ -34,8 +29,7 @@ from service.operations import (
     report_bytes,
     submit,
 )
-from service.part import Notes, Part, reading, shared_environment
-from service.report import environment
+from service.progress import ShardThrottle, of_shards
 from service.storage.memory import MemoryQueue
 from tests.chaos.checks.nearest import nearest
 
@@ -105,129 +99,6 @@ def numbered(task: str) -> int:
     return int(task.rpartition("-s")[2])
 
 
-# the check and its parts
-
-
-def by_brute_force(x: Any) -> dict[str, float]:
-    """One loop over pairs."""
-    x = x.astype(np.float64)
-    best = []
-    for i, row in enumerate(x):
-        products = [-np.inf if i == j else float(np.dot(row, other)) for j, other in enumerate(x)]
-        best.append((int(np.argmax(products)), max(products)))
-    mutual = [best[j][0] == i for i, (j, _) in enumerate(best)]
-    product = np.array([value for _, value in best])
-    return {"similarity": product.mean(), "mutual": np.mean(mutual), "spread": product.std()}
-
-
-def through_bytes(check_part: Part) -> Part:
-    with reading(io.BytesIO(check_part.to_bytes())) as stored:
-        return Part(stored.notes, dict(stored.arrays))
-
-
-@pytest.mark.parametrize("shards", [1, 2, 7])
-def test_shards_give_the_same_bytes_as_one_process(shards: int) -> None:
-    """And those are right: brute force."""
-    inputs, params = nearest.inputs(vectors=Dataset(X)), nearest.params()
-    whole = nearest.run(Context(), inputs, params)
-    plan = Plan(blocks=nearest.blocks(inputs, params), shards=shards)
-    parts = []
-    for shard in range(shards):
-        context = Context()
-        arrays = nearest.part(context, inputs, params, plan.share(shard))
-        parts.append(through_bytes(Part(Notes.of(context, 1.0), arrays)))
-    joined = join([one.arrays for one in parts])
-    results = nearest.combine(Context(), inputs, params, joined)
-    assert results.model_dump_json() == whole.model_dump_json()
-    measured = results.model_dump(include={"similarity", "mutual", "spread"})
-    assert measured == pytest.approx(by_brute_force(X), rel=1e-12)
-
-
-@given(n=st.integers(2, 40), rows=st.integers(1, 9), shards=st.integers(1, 12), data=st.data())
-def test_no_way_to_deal_the_blocks_changes_an_array(
-    n: int, rows: int, shards: int, data: st.DataObject
-) -> None:
-    """Every array, bit for bit, its type and its layout."""
-    x = np.random.default_rng(data.draw(st.integers(0, 9))).normal(size=(n, 3))
-    inputs, params = nearest.inputs(vectors=Dataset(x)), nearest.params(block_rows=rows)
-    blocks = nearest.blocks(inputs, params)
-    plan = Plan(blocks=blocks, shards=min(shards, blocks))
-    whole = nearest.part(Context(), inputs, params, range(blocks))
-    joined = join(
-        [nearest.part(Context(), inputs, params, plan.share(i)) for i in range(plan.shards)]
-    )
-    assert list(joined) == list(whole)
-    for name, array in whole.items():
-        assert (joined[name].dtype, joined[name].tobytes()) == (array.dtype, array.tobytes())
-
-
-@given(blocks=st.integers(1, 500), shards=st.integers(1, 500))
-def test_every_block_belongs_to_one_shard(blocks: int, shards: int) -> None:
-    """In order, and no shard has two more than another."""
-    shards = min(blocks, shards)
-    plan = Plan(blocks=blocks, shards=shards)
-    shares = [plan.share(shard) for shard in range(shards)]
-    assert list(itertools.chain(*shares)) == list(range(blocks))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    assert min(map(len, shares)) >= 1
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.asfortranarray(np.arange(12.0).reshape(3, 4)),
-        np.arange(9, dtype=np.int8)[::3],
-        np.array([[True], [False]]),
-        np.array(["ä", "bc"]),
-        np.zeros((0, 3), dtype=np.float16),
-        np.array([np.nan, -0.0, np.inf]),
-    ],
-)
-def test_a_part_comes_back_as_it_was_stored(array: Any) -> None:
-    """Whatever its name; values bit for bit, with the notes."""
-    context = Context(scope=["s"], stages={"t": 2.5})
-    context.warn("code", "mæssage", "where")
-    arrays = nearest_like({"notes": array, "file": array, "a/b c": array})
-    one = Part(Notes.of(context, 1.5), arrays)
-    again = through_bytes(one)
-    assert again.notes == one.notes
-    assert list(again.arrays) == list(arrays)
-    for name in arrays:
-        assert again.arrays[name].dtype == array.dtype
-        assert again.arrays[name].shape == array.shape
-        assert again.arrays[name].tobytes() == array.tobytes()
-
-
-def nearest_like(arrays: dict[str, Any]) -> Any:
-    """What `Check.part` makes of arrays."""
-    parts = replace(nearest.parts, part=lambda *_: arrays)  # type: ignore[type-var]
-    return replace(nearest, parts=parts).part(Context(), None, None, range(1))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("array", [np.array([object()]), np.array(1.0)])
-def test_objects_and_numbers_are_no_part(array: Any) -> None:
-    """A pickle is never written, and what has no rows cannot be joined."""
-    with pytest.raises(TypeError, match="`x`"):
-        nearest_like({"x": array})
-
-
-def test_parts_that_differ_in_kind_are_not_joined() -> None:
-    """A type or a name that depends on the block would make the answer depend on the shards."""
-    with pytest.raises(TypeError, match="`x`"):
-        join([{"x": np.zeros(1, np.int32)}, {"x": np.zeros(1, np.int64)}])
-    with pytest.raises(TypeError, match="different arrays"):
-        join([{"x": np.zeros(1)}, {"x": np.zeros(1), "y": np.zeros(1)}])
-
-
-def test_a_pickle_in_the_store_is_not_loaded() -> None:
-    """Whoever may write there must not run code here."""
-    file = io.BytesIO()
-    np.savez(file, notes=np.array([{"a": 1}], dtype=object))
-    file.seek(0)
-    with pytest.raises(ValueError, match="pickle"), reading(file):
-        pass
-
-
 # the steps of a job
 
 
@@ -294,6 +165,13 @@ def test_two_parents_at_once_agree_on_one_plan(
         return next(workers)
 
     monkeypatch.setattr(queue, "workers", count)
+    plans: list[Plan | None] = []
+
+    def note(services: Services, job: Job) -> None:
+        plans.append(job.plan)
+        hand_out(services, job)
+
+    monkeypatch.setattr("service.performing.hand_out", note)
     parents = [threading.Thread(target=perform, args=(services, job.id)) for _ in range(2)]
     for parent in parents:
         parent.start()
@@ -301,6 +179,7 @@ def test_two_parents_at_once_agree_on_one_plan(
         parent.join()
     plan = found(services, job).plan
     assert plan is not None
+    assert plans == [plan, plan]
     assert queue.shards == [f"{job.id}-s{shard}" for shard in range(plan.shards)]
 
 
@@ -335,14 +214,12 @@ def test_a_shard_that_runs_again_counts_once(
     services: Services, queue: MemoryQueue, handed_out: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its part is not computed again, progress stays, and the job is not combined early."""
-    for _ in range(3):
+    perform_shard(services, handed_out.id, 0)
+    monkeypatch.setattr(services.datasets, "load", lambda *_: 1 / 0)
+    for _ in range(2):
         perform_shard(services, handed_out.id, 0)
     assert services.jobs.done(handed_out.id) == {0: 1.0}
-    assert queue.waiting == []
-    monkeypatch.setattr(services.datasets, "load", lambda *_: 1 / 0)
-    services.jobs.begin(handed_out.id, Step("shard", 1))
-    hand_out(services, handed_out)
-    assert queue.waiting == []
+    assert (queue.waiting, found(services, handed_out).state) == ([], State.running)
 
 
 def test_a_slow_twin_cannot_take_back_what_is_done(services: Services, handed_out: Job) -> None:
@@ -354,15 +231,27 @@ def test_a_slow_twin_cannot_take_back_what_is_done(services: Services, handed_ou
 
 def test_progress_is_the_mean_over_shards(services: Services, handed_out: Job) -> None:
     """Only a stored part is whole: two of six, and a third that has told 999/1000 of all there is."""
-    from service.progress import ShardThrottle
 
+    def told() -> tuple[str, int, int]:
+        progress = services.jobs.progress(handed_out.id)
+        assert progress is not None
+        return progress.stage, progress.done, progress.total
+
+    assert told() == ("shards", 0, 100)
     for shard in (0, 1):
         perform_shard(services, handed_out.id, shard)
+    assert told() == ("shards", 33, 100)
     ShardThrottle(services.jobs, handed_out, 2)("search", 7, 7)
-    told = services.jobs.progress(handed_out.id)
-    assert told is not None
-    assert (told.stage, told.done, told.total) == ("search", 49, 100)
+    assert told() == ("shards", 49, 100)
     assert services.jobs.done(handed_out.id)[2] < 1
+
+
+def test_the_time_left_counts_from_the_first_shard(services: Services, handed_out: Job) -> None:
+    """A quarter done after a minute leaves three, whoever tells."""
+    begun = handed_out.model_copy(update={"attempt_started_at": now() - timedelta(seconds=60)})
+    left = of_shards(begun, 0.25).eta_s
+    assert left == pytest.approx(180, abs=2)
+    assert of_shards(begun, 0.0).eta_s is of_shards(handed_out, 0.5).eta_s is None
 
 
 def test_a_job_is_combined_by_whoever_sees_it_whole(
@@ -448,10 +337,11 @@ def test_a_job_cancelled_while_it_is_planned_is_not_computed(
         return 2
 
     monkeypatch.setattr(queue, "workers", count)
-    monkeypatch.setattr("service.performing.answer", lambda *_: 1 / 0)
+    computed: list[object] = []
+    monkeypatch.setattr("service.performing.answer", lambda *given: computed.append(given))
     perform(services, job.id)
     after = found(services, job)
-    assert (after.state, after.plan, queue.shards) == (State.cancelled, None, [])
+    assert (after.state, after.plan, queue.shards, computed) == (State.cancelled, None, [], [])
 
 
 def test_a_shard_that_is_refused_fails_the_job_with_its_problem(
@@ -531,13 +421,3 @@ def test_shards_that_wait_count_for_the_limit_of_the_queue(
         submit(full, "default", request.parse_request(body))
     queue.shards.pop()
     assert submit(full, "default", request.parse_request(body)).state is State.queued
-
-
-def test_machines_that_differ_are_both_in_the_report() -> None:
-    """A digest holds within one environment, so an answer of two kinds of machine names both."""
-    here = environment()
-    other = here.model_copy(update={"cpu": "arm64 neoverse"})
-    assert shared_environment([here, here]) == here
-    both = shared_environment([here, other, here])
-    assert sorted(both.cpu.split("; ")) == sorted([here.cpu, other.cpu])
-    assert both.model_copy(update={"cpu": here.cpu}) == here

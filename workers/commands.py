@@ -10,20 +10,25 @@ import typer
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Worker processes for jobs, and as many for shards of jobs.")
+    ] = 1,
 ) -> None:
     """Start everything on this machine: API, workers and, without REDIS_URL, a server."""
-    _run(workers, (host, port))
+    _run(workers, workers, (host, port))
 
 
 def worker(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    shards: Annotated[
+        bool, typer.Option("--shards", help="Work on shards of jobs instead of whole jobs.")
+    ] = False,
 ) -> None:
     """Start workers (and a sweeper) for the service behind REDIS_URL and ASSAY_STORE."""
-    _run(workers, None)
+    _run(*((0, workers) if shards else (workers, 0)), None)
 
 
-def _run(workers: int, api: tuple[str, int] | None) -> None:
+def _run(workers: int, shard_workers: int, api: tuple[str, int] | None) -> None:
     import logging
 
     from service import logs
@@ -37,7 +42,7 @@ def _run(workers: int, api: tuple[str, int] | None) -> None:
         if api is None and settings.redis_url is None:
             typer.echo("REDIS_URL is not set; `assay serve` brings its own server.", err=True)
             raise typer.Exit(2)
-        stack = assemble(settings, workers, api)
+        stack = assemble(settings, workers, shard_workers, api)
     except AssayError as error:
         typer.echo(error.detail, err=True)
         raise typer.Exit(2) from None

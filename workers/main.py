@@ -1,5 +1,5 @@
 """
-The worker process: one queue, one forked process per job.
+The worker process: one queue, one forked process per job, or per shard.
 
 The parent imports numpy, faiss and the kernels, so that a fork starts in a third of a second, and
 calls none of them: a child of a parent that has searched with faiss hangs in its first search.
@@ -8,6 +8,7 @@ calls none of them: a child of a parent that has searched with faiss hangs in it
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import signal
 import sys
@@ -20,6 +21,7 @@ from rq.job import Job as QueuedJob
 import service.checks
 import workers.tasks
 from service import logs
+from service.job import Pool
 from service.settings import Settings
 from service.storage.queue import LEASE_S, LeasedQueue, open_queue
 from service.storage.redis import connect
@@ -27,6 +29,8 @@ from workers.processes import die_with_parent
 
 MONITORING_S = 5
 WORKER_TTL_S = 20
+SHARD_NICENESS = 5
+"""Shards use what whole jobs leave."""
 PRELOADED = (service.checks, workers.tasks)
 
 
@@ -58,8 +62,10 @@ def _address_space() -> int:
     return int(statm.read_text().split()[0]) * resource.getpagesize()
 
 
-def main() -> None:
-    """Work until told to stop."""
+def main(pool: Pool) -> None:
+    """Work for a pool until told to stop."""
+    if pool is Pool.shards:
+        os.nice(SHARD_NICENESS)
     settings = Settings.read()
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logs.configure(level)
@@ -68,7 +74,7 @@ def main() -> None:
         sys.exit("REDIS_URL is not set; `assay serve` starts a server and workers by itself.")
     redis = connect(settings.redis_url)
     worker = IsolatedWorker(
-        [open_queue(redis)],
+        [open_queue(redis, pool)],
         queue_class=LeasedQueue,
         connection=redis,
         serializer="json",
@@ -81,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Pool(sys.argv[1]))

@@ -15,6 +15,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from service.errors import InvalidRequest
+from service.job import Pool
 from service.settings import Settings, cores
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisJobs, connect
@@ -39,9 +40,14 @@ class Stack:
     lock: IO[bytes] | None
 
 
-def assemble(settings: Settings, workers: int, api: tuple[str, int] | None = None) -> Stack:
+def assemble(
+    settings: Settings,
+    workers: int,
+    shard_workers: int = 0,
+    api: tuple[str, int] | None = None,
+) -> Stack:
     """
-    Children for `workers` workers, an API at `api` (host, port), and a server without REDIS_URL.
+    Children for workers of both pools, an API at `api` (host, port), and a server without REDIS_URL.
 
     Raises InvalidRequest where the API would be public without keys, or the folder is in use.
     """
@@ -69,23 +75,39 @@ def assemble(settings: Settings, workers: int, api: tuple[str, int] | None = Non
         server.start()
         embedded.wait_until_ready(redis_url)
         children.append(server)
-    threads = max(1, cores() // workers) if settings.threads == cores() else settings.threads
     env = {
         "REDIS_URL": redis_url,
-        "ASSAY_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": str(threads),
         "NUMBA_THREADING_LAYER": "workqueue",
     }
     if api is not None:
         children.append(Child("api", _uvicorn(*api), env))
-    children += [
-        Child(f"worker-{i + 1}", [sys.executable, "-m", "workers.main"], env)
-        for i in range(workers)
-    ]
+    for pool, count in ((Pool.jobs, workers), (Pool.shards, shard_workers)):
+        threads = str(_threads(settings, count))
+        command = [sys.executable, "-m", "workers.main", pool.value]
+        children += [
+            Child(
+                f"{pool.value}-worker-{i + 1}",
+                command,
+                {**env, "ASSAY_THREADS": threads, "OMP_NUM_THREADS": threads},
+            )
+            for i in range(count)
+        ]
     return Stack(
         Supervisor(children, tick=_sweeping(settings, redis_url), tick_s=EVERY_S), redis_url, lock
     )
+
+
+def _threads(settings: Settings, workers: int) -> int:
+    """
+    Threads of one worker: all cores, divided among its pool, unless a number was set.
+
+    Each pool may use the whole machine: while one works on a sharded job the other mostly waits, and
+    where it does not, shards are nice.
+    """
+    if settings.threads != cores():
+        return settings.threads
+    return max(1, cores() // max(1, workers))
 
 
 def _uvicorn(host: str, port: int) -> list[str]:

@@ -8,16 +8,20 @@ import structlog
 from pydantic import ValidationError
 
 from service.errors import TimedOut
-from service.job import Job, State, now
-from service.operations import Services, fail
+from service.job import COMBINE, WHOLE, Job, Pool, State, Step, job_of, now, steps
+from service.operations import Services, complete, fail
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisJobs
 
 EVERY_S = 2.0
 SWEEPS_PER_TRIM = 1800
+SWEEPS_PER_CLEANING = 5
+SWEEPS_WITHOUT_SHARD_WORKERS = 15
+"""After that long a job worker does what is left of jobs that were handed out in shards."""
 SETTLING = timedelta(seconds=5)
 """A younger job may be between its record and the queue."""
 
+Task = tuple[str, Step]
 log = structlog.get_logger()
 
 
@@ -29,51 +33,83 @@ class Sweeper:
     ) -> None:
         self._services, self._jobs, self._queue = services, jobs, queue
         self._retention_s = retention_s + services.deadline_s
-        self._missing: set[str] = set()
-        self._sweeps = 0
+        self._missing: set[Task] = set()
+        self._sweeps = self._deserted = 0
 
     def sweep(self) -> None:
-        """Enforce deadlines, requeue what the queue has lost, stop what should not run."""
+        """
+        Enforce deadlines, requeue what the queue has lost, stop what should not run, and remove parts
+        of jobs that have ended.
+        """
         active = self._jobs.active()
-        held, started = self._queue.holding(active), set(self._queue.started())
-        missing: set[str] = set()
+        held, started = self._queue.holding(active), self._queue.started()
+        running = {job_of(task) for task in started}
+        deserted = bool(active) and not self._queue.workers(Pool.shards)
+        self._deserted = self._deserted + 1 if deserted else 0
+        missing: set[Task] = set()
         for job_id in active:
             try:
-                self._look(job_id, job_id in held, job_id in started, missing)
+                missing |= self._look(job_id, job_id in held, job_id in running)
             except ValidationError:  # a record of another version stops no other job
                 log.exception("job record cannot be read", job=job_id)
-        for job_id in missing & self._missing:  # seen twice: not a task that is just ending
-            self._requeue(job_id)
+        for job_id, step in missing & self._missing:  # seen twice: not a task that is just ending
+            self._requeue(job_id, step)
         self._missing = missing
         self._stop_ended(started)
         self._sweeps += 1
+        if self._sweeps % SWEEPS_PER_CLEANING == 1:
+            self._remove_parts()
         if self._sweeps % SWEEPS_PER_TRIM == 1:
             self._jobs.trim(now() - timedelta(seconds=self._retention_s))
 
-    def _look(self, job_id: str, held: bool, started: bool, missing: set[str]) -> None:
+    def _look(self, job_id: str, held: bool, running: bool) -> set[Task]:
+        """What the queue should hold of a job, and does not."""
         job = self._jobs.find(job_id)
         if job is None or job.state.terminal:
             self._jobs.retire(job_id)
-        elif started and _late(job):
+            return set()
+        if running and _late(job):
             fail(self._services, job_id, TimedOut(f"The job ran over {job.deadline_s} s."))
-            self._queue.stop(job_id)
+            for step in steps(job):
+                self._queue.stop(step.of(job_id))
             log.warning("job timed out", job=job_id)
-        elif now() - job.created_at > SETTLING and not held:
-            missing.add(job_id)
+            return set()
+        if held or now() - job.created_at <= SETTLING:
+            return set()
+        wanted = self._wanted(job)
+        holding = self._queue.holding([step.of(job_id) for step in wanted])
+        return {(job_id, step) for step in wanted if step.of(job_id) not in holding}
 
-    def _requeue(self, job_id: str) -> None:
-        job = self._jobs.find(job_id)
-        if job is None or job.state.terminal or self._queue.holds(job_id):
+    def _wanted(self, job: Job) -> list[Step]:
+        """The steps that come next."""
+        if job.plan is None:
+            return [WHOLE]
+        done = self._jobs.done(job.id)
+        if complete(job, done) or self._deserted >= SWEEPS_WITHOUT_SHARD_WORKERS:
+            return [COMBINE]
+        return [
+            Step("shard", shard) for shard in range(job.plan.shards) if done.get(shard, 0.0) < 1
+        ]
+
+    def _requeue(self, job_id: str, step: Step) -> None:
+        job, task = self._jobs.find(job_id), step.of(job_id)
+        if job is None or job.state.terminal or self._queue.holds(task):
             return
-        log.warning("job was lost by the queue", job=job_id, attempts=job.attempts)
-        self._queue.forget(job_id)
-        self._queue.enqueue(job)
+        log.warning("step of a job was lost by the queue", task=task, attempts=job.attempts)
+        self._queue.forget(task)
+        self._queue.enqueue(job, step)
 
-    def _stop_ended(self, started: set[str]) -> None:
-        for job_id in started:
-            job = self._jobs.find(job_id)
+    def _stop_ended(self, started: list[str]) -> None:
+        for task in started:
+            job = self._jobs.find(job_of(task))
             if job is not None and job.state in (State.cancelled, State.failed):
-                self._queue.stop(job_id)
+                self._queue.stop(task)
+
+    def _remove_parts(self) -> None:
+        for job_id in self._services.parts.jobs():
+            job = self._jobs.find(job_id)
+            if job is None or job.state.terminal:
+                self._services.parts.remove(job_id)
 
 
 def _late(job: Job) -> bool:

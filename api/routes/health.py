@@ -12,16 +12,23 @@ from api.deps import LONGEST_WAIT_S, Reader, Use
 from api.problems import answers
 from service.checks import CATALOGUE
 from service.errors import Unavailable
+from service.job import Pool
 from service.operations import Services
 from service.references import Model
 from service.wiring import OUTAGES
 
 READY_WITHIN_S = 3.0
+Sight = tuple[list[str], dict[Pool, int]]
 router = APIRouter(tags=["service"])
 
 
 class Health(Model):
     status: str
+
+
+class Readiness(Health):
+    workers: dict[Pool, int]
+    """Live workers by queue; with fewer than two for shards, each job is computed by one process."""
 
 
 class LimitsView(Model):
@@ -57,37 +64,38 @@ class Looker:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ready")
-        self._look: Future[list[str]] | None = None
+        self._look: Future[Sight] | None = None
 
-    async def missing(self) -> list[str]:
-        """What does not answer; a look that hangs is waited for by nobody else's thread."""
+    async def look(self) -> Sight:
+        """What does not answer, and who works; a look that hangs is waited for by no other thread."""
         if self._look is None or self._look.done():
-            self._look = self._thread.submit(self._missing)
+            self._look = self._thread.submit(self._see)
         try:
             look = asyncio.shield(asyncio.wrap_future(self._look))
             return await asyncio.wait_for(look, READY_WITHIN_S)
         except TimeoutError:
-            return ["the queue does not answer"]
+            return ["the queue does not answer"], {}
 
-    def _missing(self) -> list[str]:
-        missing = []
+    def _see(self) -> Sight:
+        missing, workers = [], {}
         try:
-            if self._services.queue.workers() == 0:
+            workers = {pool: self._services.queue.workers(pool) for pool in Pool}
+            if workers[Pool.jobs] == 0:
                 missing.append("no live worker (start one with `assay worker`)")
         except OUTAGES as error:
             missing.append(f"the queue does not answer ({type(error).__name__})")
         if not self._services.datasets.reachable():
             missing.append("the object store cannot be written")
-        return missing
+        return missing, workers
 
 
 @router.get("/readyz", responses=answers("unavailable"))
-async def ready(request: Request) -> Health:
+async def ready(request: Request) -> Readiness:
     """Redis, the store and at least one worker answer; otherwise 503 says what is missing."""
-    missing = await request.app.state.looker.missing()
+    missing, workers = await request.app.state.looker.look()
     if missing:
         raise Unavailable("Not ready: " + "; ".join(missing) + ".")
-    return Health(status="ready")
+    return Readiness(status="ready", workers=workers)
 
 
 @router.get("/v1/limits", responses=answers("unauthorised", "forbidden"))

@@ -8,7 +8,7 @@ Datasets, reports and parts of jobs in an object store.
     <project>/datasets/<id>/dataset.json  metadata, written last: its presence is the commit
     <project>/contents/<sha256>           id of the dataset with this content, put-if-absent
     <project>/reports/<request_digest>    report bytes, put-if-absent
-    parts/<job>/<shard>                   .npz of a job that is not done yet, put-if-absent
+    _parts/<job>/<shard>                  .npz of a job that has not ended, put-if-absent
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +36,7 @@ from service.ports import Draft
 PIECE_BYTES = 1 << 20
 PIECES_IN_FLIGHT = 1
 """By default a dozen pieces of each upload wait in memory for a slow disk."""
+PARTS = "_parts"
 DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -210,11 +212,11 @@ def _report(project: str, request_digest: str) -> str:
 
 
 class ObjectParts:
-    """Parts of jobs in the same store."""
+    """Parts of jobs in the same store, where no project can be."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._store = LocalStore(root, mkdir=True, automatic_cleanup=True)
+        self._store = LocalStore(root, mkdir=True)
 
     def put(self, job_id: str, shard: int, data: bytes | memoryview) -> None:
         try:
@@ -229,15 +231,14 @@ class ObjectParts:
             return None
 
     def jobs(self) -> list[str]:
-        folders = obstore.list_with_delimiter(self._store, prefix="parts")["common_prefixes"]
+        folders = obstore.list_with_delimiter(self._store, prefix=PARTS)["common_prefixes"]
         return [Path(folder).name for folder in folders]
 
     def remove(self, job_id: str) -> None:
-        for page in obstore.list(self._store, prefix=f"parts/{job_id}"):
-            for item in page:
-                with suppress(FileNotFoundError):  # somebody else removes them too
-                    obstore.delete(self._store, item["path"])
+        # the store does not list what a killed process has staged
+        with suppress(FileNotFoundError):  # somebody else removes them too
+            shutil.rmtree(self._root / PARTS / job_id)
 
 
 def _part(job_id: str, shard: int) -> str:
-    return f"parts/{job_id}/{shard}"
+    return f"{PARTS}/{job_id}/{shard}"

@@ -11,6 +11,7 @@ from obstore.exceptions import BaseError
 from prometheus_client.parser import text_string_to_metric_families
 from redis.exceptions import ConnectionError as RedisDown
 
+from service.job import Step
 from service.operations import Services
 
 
@@ -36,9 +37,10 @@ def test_the_process_is_alive_whatever_the_rest_does(
 
 
 def test_the_service_is_ready_with_queue_store_and_worker(door: Any) -> None:
-    """The memory queue counts as one worker."""
+    """The memory queue counts as one worker; nobody has to work on shards."""
     answer = door.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "ready", "workers": {"jobs": 1, "shards": 0}}
 
 
 def test_what_is_missing_is_named(
@@ -46,10 +48,10 @@ def test_what_is_missing_is_named(
 ) -> None:
     """503 with each part that does not answer, and Retry-After."""
 
-    def down() -> int:
+    def down(_: object) -> int:
         raise RedisDown("redis at 10.0.0.9 refused")
 
-    monkeypatch.setattr(services.queue, "workers", lambda: 0)
+    monkeypatch.setattr(services.queue, "workers", lambda _: 0)
     answer = door.get("/readyz")
     assert "no live worker" in refusal(answer, 503, "unavailable")["detail"]
     assert "retry-after" in answer.headers
@@ -70,7 +72,7 @@ def test_readiness_does_not_hang_with_its_parts(
 
     freed = threading.Event()
     monkeypatch.setattr("api.routes.health.READY_WITHIN_S", 0.1)
-    monkeypatch.setattr(services.queue, "workers", lambda: freed.wait(20) and 1)
+    monkeypatch.setattr(services.queue, "workers", lambda _: freed.wait(20) and 1)
     refusal(door.get("/readyz"), 503, "unavailable")
     freed.set()
 
@@ -92,14 +94,18 @@ def test_an_outage_is_503_and_tells_no_address(
 
 
 def test_metrics_count_requests_jobs_and_bytes(
-    door: Any, upload: Any, ask: Any, work: Any, npy: Any
+    door: Any, services: Services, upload: Any, ask: Any, work: Any, npy: Any
 ) -> None:
-    """Requests by route, not by path; bytes received; jobs by kind and state; depth of the queue."""
+    """Requests by route, not by path; bytes received; jobs by kind and state; depth of each queue."""
     rows = np.eye(4)
     dataset = upload(rows)["id"]
     ask("geometry", {"vectors": dataset})
     work()
-    ask("geometry", {"vectors": dataset}, seed=1)
+    waits = ask("geometry", {"vectors": dataset}, seed=1)
+    for shard in range(3):
+        services.queue.enqueue(
+            services.jobs.get("default", waits.json()["id"]), Step("shard", shard)
+        )
     door.get("/v1/jobs/job_" + "0" * 24)
     door.get("/some/secret/path")
     found = metrics(door)
@@ -111,8 +117,8 @@ def test_metrics_count_requests_jobs_and_bytes(
     unknown = {"method": "GET", "route": "/v1/jobs/{job_id}", "status": "404"}
     assert of("assay_requests_total", **unknown) == 1
     assert of("assay_bytes_in_total") == len(npy(rows))
-    assert of("assay_queue_depth") == 1
-    assert of("assay_workers") == 1
+    assert (of("assay_queue_depth", queue="jobs"), of("assay_workers", queue="jobs")) == (1, 1)
+    assert (of("assay_queue_depth", queue="shards"), of("assay_workers", queue="shards")) == (3, 0)
     assert of("assay_jobs_active") == 1
     assert of("assay_jobs_ended", kind="geometry", state="succeeded") == 1
     assert of("assay_request_seconds_count", route="/v1/jobs") == 2

@@ -135,11 +135,11 @@ class Stack:
     def server(self) -> int:
         return until(lambda: self._child("server.sock"), 15, "a server process")[0]
 
-    def worker_processes(self) -> list[int]:
-        """All workers, once there are as many as wanted."""
+    def worker_processes(self, pool: str = "jobs") -> list[int]:
+        """All workers of a pool, once there are as many as wanted."""
 
         def all_of_them() -> list[int]:
-            found = self._child("workers.main")
+            found = self._child(f"workers.main {pool}")
             return found if len(found) == self.workers else []
 
         return until(all_of_them, 30, f"{self.workers} workers")
@@ -252,21 +252,23 @@ class Stack:
     def redis_url(self) -> str:
         return embedded.url(self.home / "server")
 
-    # the check `stuck`
+    # the checks `stuck` (whose place is its seed) and `nearest` (seed and first block)
 
-    def hold(self, seed: int, seconds: float) -> None:
-        """From now on jobs with this seed stay inside the C call for `seconds`."""
-        new = self.chaos / f"{seed}.new"
+    def hold(self, place: int | str, seconds: float) -> None:
+        """From now on processes stay inside the C call of this place for `seconds`."""
+        new = self.chaos / f"{place}.new"
         new.write_text(str(seconds))
-        new.rename(self.chaos / f"{seed}.seconds")
+        new.rename(self.chaos / f"{place}.seconds")
 
-    def book(self, seed: int) -> list[int]:
+    def book(self, place: int | str) -> list[int]:
         """Processes that have gone into the C call, in order."""
-        path = self.chaos / f"{seed}.book"
+        path = self.chaos / f"{place}.book"
         return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def inside(self, seed: int, attempt: int = 1, seconds: float = 30) -> int:
+    def inside(self, place: int | str, attempt: int = 1, seconds: float = 30) -> int:
         """The process that is inside the C call for the `attempt`th time."""
         return until(
-            lambda: self.book(seed)[attempt - 1 : attempt], seconds, f"attempt {attempt} of {seed}"
+            lambda: self.book(place)[attempt - 1 : attempt],
+            seconds,
+            f"attempt {attempt} of {place}",
         )[0]

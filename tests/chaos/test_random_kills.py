@@ -1,4 +1,7 @@
-"""Small real jobs come in while workers and job processes are killed at random: none is lost."""
+"""
+Small jobs, whole and in shards, come in while workers and their processes are killed at random: none
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,15 @@ KILL_EVERY_S = 1.5
 DRAINED_S = 2 * LEASE_S + 30
 """The last kill may fall between taking and starting a job, which then waits for two leases."""
 MANY_ATTEMPTS = 20
-PARAMS = {"derangements": 500}
+KINDS = (
+    ("cosine_floor", "ab", {"derangements": 500}),
+    ("nearest", ("vectors",), {"block_rows": 10}),
+)
+"""Kind, roles and parameters of every other job."""
 
 
 class Killer(threading.Thread):
-    """Kills a worker or a job process of a stack every so often."""
+    """Kills a worker of either pool, or a process of one, every so often."""
 
     def __init__(self, stack: Stack) -> None:
         super().__init__()
@@ -71,23 +78,30 @@ def test_forty_jobs_end_with_one_report_each_while_processes_die(
 ) -> None:
     """Every accepted job succeeds, with the digest of a run that nobody disturbs."""
     rng = np.random.default_rng(0)
-    sides = {side: rng.standard_normal((50, 8)).astype(np.float32) for side in "ab"}
-    inputs = {side: {"path": f"{side}.npy"} for side in sides}
+    names = {role for _, roles, _ in KINDS for role in roles}
+    files = {name: rng.standard_normal((50, 8)).astype(np.float32) for name in sorted(names)}
+    asked = [(seed, *KINDS[seed % len(KINDS)]) for seed in range(JOBS)]
     expected = undisturbed(
-        sides,
+        files,
         [
-            {"kind": "cosine_floor", "inputs": inputs, "params": PARAMS, "seed": seed}
-            for seed in range(JOBS)
+            {
+                "kind": kind,
+                "inputs": {role: {"path": f"{role}.npy"} for role in roles},
+                "params": params,
+                "seed": seed,
+            }
+            for seed, kind, roles, params in asked
         ],
     )
     stack = serve(workers=2, ASSAY_JOB_ATTEMPTS=str(MANY_ATTEMPTS))
-    datasets = {side: stack.upload(rows) for side, rows in sides.items()}
+    datasets = {name: stack.upload(rows) for name, rows in files.items()}
 
     killer = Killer(stack)
     killer.start()
     jobs = []
-    for seed in range(JOBS):
-        jobs.append(stack.submit("cosine_floor", datasets, seed, params=PARAMS))
+    for seed, kind, roles, params in asked:
+        inputs = {role: datasets[role] for role in roles}
+        jobs.append(stack.submit(kind, inputs, seed, params=params))
         time.sleep(PAUSE_S)
     killer.stop()
     until_s = time.monotonic() + DRAINED_S
@@ -98,5 +112,6 @@ def test_forty_jobs_end_with_one_report_each_while_processes_die(
     assert [report["digest"] for report in reports] == expected
     assert stack.stored_reports() == sorted(report["request_digest"] for report in reports)
     assert killer.killed
+    measured("shards of the forty jobs", [report["timing"]["shards"] for report in reports])
     measured("killed while forty jobs came in", killer.killed)
     measured("attempts of the forty jobs", [job["attempts"] for job in ended])

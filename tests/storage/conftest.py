@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from service.storage.memory import (
     MemoryDatasets,
     MemoryGates,
     MemoryJobs,
+    MemoryParts,
     MemoryQueue,
     MemoryReports,
 )
-from service.storage.objects import ObjectDatasets, ObjectReports
+from service.storage.objects import ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.queue import RqQueue
-from service.storage.redis import RedisGates, RedisJobs, connect
-from workers import embedded
+from service.storage.redis import RedisGates, RedisJobs
 
 RETENTION_S = 3600
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of our own, as `assay serve` starts it."""
-    folder = tmp_path_factory.mktemp("server")
-    process = subprocess.Popen(embedded.command(folder))
-    try:
-        embedded.wait_until_ready(embedded.url(folder))
-        yield embedded.url(folder)
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-@pytest.fixture
-def redis(server: str) -> Iterator[Redis]:
-    """A client of the server, which is empty."""
-    client = connect(server, retries=3)
-    client.flushall()
-    yield client
-    client.close()
 
 
 @pytest.fixture(params=["memory", "objects"])
@@ -56,6 +31,12 @@ def datasets(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
 def reports(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     """Both homes of reports."""
     return MemoryReports() if request.param == "memory" else ObjectReports(tmp_path / "store")
+
+
+@pytest.fixture(params=["memory", "objects"])
+def parts(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    """Both homes of parts."""
+    return MemoryParts() if request.param == "memory" else ObjectParts(tmp_path / "store")
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from redis import Redis
 
+from api.auth import PROJECT
+from service.blocks import Plan
 from service.dataset import Labels
 from service.dataset_record import ColumnFacts, DatasetRecord, hash_dataset, hash_ids
 from service.errors import (
@@ -24,9 +26,22 @@ from service.errors import (
     UnknownJob,
 )
 from service.gate import Policy
-from service.job import Failure, GateRun, Job, Progress, State, new_id, now
+from service.job import (
+    COMBINE,
+    Failure,
+    GateRun,
+    Job,
+    Pool,
+    Progress,
+    State,
+    Step,
+    job_of,
+    new_id,
+    now,
+    steps,
+)
 from service.references import ColumnRef, DatasetRef, NamedDataset, Spec
-from service.storage.objects import ObjectDatasets, ObjectParts, ObjectReports
+from service.storage.objects import PARTS, ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.redis import RedisJobs
 
 THREADS = 8
@@ -474,6 +489,89 @@ def test_a_queue_knows_nothing_of_other_jobs(queue: Any) -> None:
     assert queue.depth() == 0
 
 
+def test_a_queue_carries_each_step_to_its_pool(queue: Any) -> None:
+    """Shards wait apart from jobs; a combination is of the first; each waits once."""
+    one, other = job(), job()
+    queue.enqueue(other)
+    for step in (*(Step("shard", i) for i in range(3)), COMBINE):
+        for _ in range(2):
+            queue.enqueue(one, step)
+    assert (queue.depth(Pool.jobs), queue.depth(Pool.shards)) == (2, 3)
+    assert not queue.holds(one.id)
+    assert all(queue.holds(step.of(one.id)) for step in (Step("shard", 2), COMBINE))
+
+    queue.stop(Step("shard", 1).of(one.id))
+    assert [queue.holds(f"{one.id}-s{i}") for i in range(3)] == [True, False, True]
+    queue.forget(COMBINE.of(one.id))
+    assert (queue.depth(Pool.jobs), queue.depth(Pool.shards)) == (1, 2)
+
+
+def test_steps_of_a_job_are_told_apart_and_found_again() -> None:
+    """Ids in the queue name the job they belong to."""
+    one = job()
+    assert steps(one) == [Step()]
+    cut = one.model_copy(update={"plan": Plan(blocks=9, shards=3)})
+    ids = [step.of(one.id) for step in steps(cut)]
+    assert len(set(ids)) == 5
+    assert ids[0] == one.id
+    assert {job_of(task) for task in ids} == {one.id}
+
+
+# parts
+
+
+def test_a_part_is_stored_once(parts: Any) -> None:
+    """Eight writers at once: one wins, whole; later ones change nothing."""
+    data = [bytes([i]) * 300_000 for i in range(THREADS)]
+    at_once(lambda i: parts.put("job_1", 0, memoryview(data[i])))
+    with parts.open("job_1", 0) as file:
+        stored = file.read()
+    assert stored in data
+    parts.put("job_1", 0, b"later")
+    with parts.open("job_1", 0) as file:
+        file.seek(299_990)
+        assert file.read() == stored[-10:]
+
+
+def test_parts_are_removed_by_job(parts: Any) -> None:
+    """Not those of a job whose id begins with the same letters; twice is harmless."""
+    assert parts.open("job_1", 0) is None
+    assert parts.jobs() == []
+    for job_id in ("job_1", "job_12"):
+        for shard in (0, 1, 10):
+            parts.put(job_id, shard, b"x")
+    assert sorted(parts.jobs()) == ["job_1", "job_12"]
+    assert parts.open("job_1", 2) is None
+    for _ in range(2):
+        parts.remove("job_1")
+    assert parts.jobs() == ["job_12"]
+    assert parts.open("job_1", 0) is None
+    parts.open("job_12", 10).close()
+    parts.put("job_1", 0, b"again")
+    assert sorted(parts.jobs()) == ["job_1", "job_12"]
+
+
+# shards
+
+
+def test_starts_of_a_step_are_counted(jobs: Any) -> None:
+    """Each number once, whoever comes at the same time; steps and jobs apart."""
+    step = Step("shard", 1)
+    assert sorted(at_once(lambda _: jobs.begin("job_1", step))) == list(range(1, THREADS + 1))
+    assert jobs.begin("job_1", COMBINE) == jobs.begin("job_2", step) == 1
+
+
+def test_what_is_done_of_a_shard_only_grows(jobs: Any) -> None:
+    """And one answer tells all that is known."""
+    assert jobs.done("job_1") == {}
+    assert jobs.report_done("job_1", 3, 0.25) == {3: 0.25}
+    assert jobs.report_done("job_1", 11, 1.0) == {3: 0.25, 11: 1.0}
+    assert jobs.report_done("job_1", 11, 0.999) == {3: 0.25, 11: 1.0}
+    at_once(lambda i: jobs.report_done("job_1", 3, (i + 1) / THREADS))
+    assert jobs.done("job_1") == {3: 1.0, 11: 1.0}
+    assert jobs.done("job_2") == {}
+
+
 # what only the durable ones can do
 
 
@@ -565,6 +663,9 @@ def test_records_expire_with_what_belongs_to_them(redis: Redis) -> None:
     jobs.create(one)
     gates.create(run)
     jobs.report_progress(one.id, Progress(stage="s", done=0, total=1, eta_s=None))
+    jobs.begin(one.id, COMBINE)
+    jobs.report_done(one.id, 0, 0.5)
+    assert min(redis.ttl(f"assay:{kind}:{one.id}") for kind in ("starts", "done")) > 0
     jobs.change(one.id, lambda old: old.moved(State.cancelled))
     assert 0 < redis.ttl(f"assay:job:{one.id}") <= 100
     assert redis.ttl(f"assay:progress:{one.id}") > 0
@@ -598,3 +699,35 @@ def test_no_value_in_redis_is_large(redis: Redis, tmp_path: Path) -> None:
     sizes = {key: redis.memory_usage(key, samples=0) for key in redis.scan_iter()}
     assert sizes
     assert max(sizes.values()) < 10_000
+
+
+def test_a_combination_goes_before_waiting_jobs(redis: Redis) -> None:
+    """Its job has waited already."""
+    from service.storage.queue import RqQueue, open_queue
+
+    queue, one, other = RqQueue(redis, 3), job(), job()
+    queue.enqueue(other)
+    queue.enqueue(one, COMBINE)
+    assert open_queue(redis).job_ids == [COMBINE.of(one.id), other.id]
+    assert open_queue(redis, Pool.shards).job_ids == []
+
+
+def test_a_removed_job_leaves_no_folder(tmp_path: Path) -> None:
+    """Nor what a killed process had staged, which the store does not list."""
+    parts = ObjectParts(tmp_path)
+    parts.put("job_1", 0, b"x")
+    assert (tmp_path / "_parts" / "job_1" / "0").read_bytes() == b"x"
+    (tmp_path / "_parts" / "job_1" / "1#1").write_bytes(b"half")
+    parts.remove("job_1")
+    assert not (tmp_path / "_parts" / "job_1").exists()
+    assert parts.jobs() == []
+
+
+def test_no_project_is_taken_for_parts(tmp_path: Path) -> None:
+    """Whatever its name: what is not the part of a job is not removed with them."""
+    datasets, parts = ObjectDatasets(tmp_path), ObjectParts(tmp_path)
+    for project in ("parts", "job_1"):
+        record, _ = keep(datasets, np.eye(3), project=project)
+        assert parts.jobs() == []
+        assert datasets.load(project, record.id).n == 3
+    assert not PROJECT.fullmatch(PARTS)

@@ -1,0 +1,191 @@
+"""The sweeper against a real server: what it queues, stops and removes of jobs in shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from rq import Worker
+
+from service.blocks import Plan
+from service.job import COMBINE, WHOLE, Job, Pool, State, Step, new_id, now
+from service.operations import Services
+from service.storage.memory import MemoryDatasets, MemoryReports
+from service.storage.objects import ObjectParts
+from service.storage.queue import RqQueue, open_queue
+from service.storage.redis import RedisGates, RedisJobs
+from workers.sweeper import SETTLING, SWEEPS_PER_CLEANING, SWEEPS_WITHOUT_SHARD_WORKERS, Sweeper
+
+SHARDS = 3
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def queue(redis: Redis) -> RqQueue:
+    return RqQueue(redis, attempts=3)
+
+
+@pytest.fixture
+def jobs(redis: Redis) -> RedisJobs:
+    return RedisJobs(redis, 3600)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> ObjectParts:
+    return ObjectParts(tmp_path)
+
+
+@pytest.fixture
+def sweep(
+    redis: Redis, queue: RqQueue, jobs: RedisJobs, parts: ObjectParts
+) -> Callable[[int], None]:
+    """Sweep so many times."""
+    services = Services(
+        MemoryDatasets(), MemoryReports(), jobs, RedisGates(redis, 3600), queue, parts
+    )
+    sweeper = Sweeper(services, jobs, queue, 3600)
+
+    def several(times: int) -> None:
+        for _ in range(times):
+            sweeper.sweep()
+
+    return several
+
+
+@pytest.fixture
+def shard_worker(redis: Redis) -> Any:
+    """A worker for shards that lives, and works on nothing."""
+    worker = Worker([open_queue(redis, Pool.shards)], connection=redis, serializer="json")
+    worker.register_birth()
+    return worker
+
+
+@pytest.fixture
+def planned(jobs: RedisJobs) -> Callable[..., Job]:
+    """A job that was handed out, and of which the queue knows nothing."""
+
+    def make(**changes: Any) -> Job:
+        fields: dict[str, Any] = {
+            "id": new_id("job"), "project": "p", "kind": "k", "kind_version": 1,
+            "state": State.running, "inputs": {}, "params": {}, "seed": 0, "cache": True,
+            "tags": {}, "request_digest": "0" * 64, "deadline_s": DEADLINE_S, "memory_bytes": 1,
+            "created_at": now() - 2 * SETTLING, "attempts": 1,
+            "plan": Plan(blocks=9, shards=SHARDS), **changes,
+        }  # fmt: skip
+        one = Job(**fields)
+        jobs.create(one)
+        return one
+
+    return make
+
+
+def held(queue: RqQueue, one: Job) -> list[str]:
+    """Steps the queue holds of a job."""
+    ids = [WHOLE, *(Step("shard", shard) for shard in range(SHARDS)), COMBINE]
+    names = {step.of(one.id): step.of("") for step in ids}
+    return sorted(names[task] for task in queue.holding(list(names)))
+
+
+@pytest.mark.usefixtures("shard_worker")
+def test_shards_that_are_not_done_are_queued_again(
+    sweep: Any, queue: RqQueue, jobs: RedisJobs, planned: Any
+) -> None:
+    """The parent died between plan and queue, one part is stored: seen twice, two are queued."""
+    one = planned()
+    jobs.report_done(one.id, 0, 1.0)
+    jobs.report_done(one.id, 1, 0.999)
+    sweep(1)
+    assert held(queue, one) == []
+    sweep(1)
+    assert held(queue, one) == ["-s1", "-s2"]
+    queue.forget(f"{one.id}-s2")
+    sweep(2)
+    assert held(queue, one) == ["-s1", "-s2"]
+    assert queue.depth(Pool.shards) == 2
+
+
+@pytest.mark.usefixtures("shard_worker")
+def test_a_job_whose_parts_are_all_stored_is_combined(
+    sweep: Any, queue: RqQueue, jobs: RedisJobs, planned: Any
+) -> None:
+    """Whoever stored the last died before it said so to the queue."""
+    one = planned()
+    for shard in range(SHARDS):
+        jobs.report_done(one.id, shard, 1.0)
+    sweep(2)
+    assert held(queue, one) == ["-c"]
+
+
+@pytest.mark.usefixtures("shard_worker")
+def test_a_young_job_and_one_whose_parent_runs_again_are_left_alone(
+    sweep: Any, queue: RqQueue, planned: Any
+) -> None:
+    """They may be between the record and the queue."""
+    young, parent = planned(created_at=now()), planned()
+    queue.enqueue(parent)
+    sweep(3)
+    assert held(queue, young) == []
+    assert held(queue, parent) == [""]
+
+
+def test_a_job_that_shard_workers_have_deserted_is_finished_by_a_job_worker(
+    sweep: Any, queue: RqQueue, planned: Any
+) -> None:
+    """Its shards wait; after half a minute without anybody for them it is combined as it is."""
+    one = planned()
+    sweep(SWEEPS_WITHOUT_SHARD_WORKERS - 1)
+    assert held(queue, one) == ["-s0", "-s1", "-s2"]
+    sweep(2)
+    assert held(queue, one) == ["-c", "-s0", "-s1", "-s2"]
+    assert queue.depth(Pool.jobs) == 1
+
+
+def test_a_worker_that_comes_back_starts_the_count_again(
+    sweep: Any, queue: RqQueue, planned: Any, shard_worker: Any
+) -> None:
+    """A restart is no desertion."""
+    one = planned()
+    shard_worker.register_death()
+    sweep(SWEEPS_WITHOUT_SHARD_WORKERS - 1)
+    shard_worker.register_birth()
+    sweep(1)
+    shard_worker.register_death()
+    sweep(SWEEPS_WITHOUT_SHARD_WORKERS - 1)
+    assert "-c" not in held(queue, one)
+
+
+def test_parts_are_removed_once_their_job_has_ended(
+    sweep: Any, jobs: RedisJobs, parts: ObjectParts, planned: Any
+) -> None:
+    """Or is unknown; those of a running job stay."""
+    running, ended = planned(), planned()
+    for job_id in (running.id, ended.id, "job_unknown"):
+        parts.put(job_id, 0, b"x")
+    sweep(SWEEPS_PER_CLEANING)
+    assert sorted(parts.jobs()) == sorted([running.id, ended.id])
+    jobs.change(ended.id, lambda job: job.moved(State.succeeded))
+    sweep(SWEEPS_PER_CLEANING)
+    assert parts.jobs() == [running.id]
+
+
+@pytest.mark.parametrize(("started", "state"), [(None, "running"), (30, "running"), (90, "failed")])
+def test_a_deadline_counts_from_the_first_shard_and_while_a_step_runs(
+    started: int | None, state: str, sweep: Any, redis: Redis, queue: RqQueue, jobs: RedisJobs,
+    planned: Any, shard_worker: Any,
+) -> None:  # fmt: skip
+    """Waiting behind others is not running."""
+    since = None if started is None else now() - timedelta(seconds=started)
+    one = planned(attempt_started_at=since)
+    queue.enqueue(one, Step("shard", 0))
+    sweep(1)
+    assert jobs.get("p", one.id).state is State.running, "no step runs"
+    shards = open_queue(redis, Pool.shards)
+    shard = shards.fetch_job(f"{one.id}-s0")
+    assert shard is not None
+    shard_worker.prepare_execution(shard)
+    sweep(1)
+    assert jobs.get("p", one.id).state.value == state
