@@ -22,7 +22,14 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from service.numerics.resampling import FEWEST_UNITS, Interval, Unit, jackknife_t, share_interval
+from service.numerics.resampling import (
+    FEWEST_UNITS,
+    Interval,
+    Unit,
+    jackknife_t,
+    share_change_interval,
+    share_interval,
+)
 from service.numerics.rows import Floats
 from service.references import Model
 
@@ -192,6 +199,7 @@ def estimate_of(
     params: Params,
     unit: Unit,
     share: float | None = None,
+    changes: Floats | None = None,
 ) -> Estimate:
     """
     An estimate with the interval its leave-one-out values allow.
@@ -203,6 +211,7 @@ def estimate_of(
     params : for `level` and `census`
     unit : what `deleted` leaves out
     share : mean over units of each unit's share, where the value is a share in [0, 1]
+    changes : (G,) each unit's own change, where the value is a difference of two paired shares
     """
     if isinstance(value, Undefined):
         return cast(Estimate, Estimate.build(estimate=value, interval=value))
@@ -221,6 +230,8 @@ def estimate_of(
         )
     elif share is not None:
         interval = share_interval(value, deleted, share, params.level, unit)
+    elif changes is not None:
+        interval = share_change_interval(value, deleted, changes, params.level, unit)
     else:
         interval = jackknife_t(value, deleted, params.level, unit)
     return cast(Estimate, Estimate.build(estimate=value, interval=interval))

@@ -151,9 +151,9 @@ class Condition:
                 scores[part], error[part], proved[part],
             )  # fmt: skip
             stability.certify(
-                listed.ids[part], listed.scores[part], listed.tail[part], last, last_id, moved,
-                given.search.norms, query_norms, weight, turned, slack[part], furthest,
-                given.search.widest, *rows.form, rows.divisors, status[part],
+                listed.ids[part], listed.scores[part], listed.tail[part], last, last_id,
+                found.gap[part], moved, given.search.norms, query_norms, weight, turned,
+                slack[part], furthest, given.search.widest, *rows.form, rows.divisors, status[part],
             )  # fmt: skip
 
         for _ in ordered_map(decide, chunks(m, QUERY_BLOCK), self.threads):
@@ -200,9 +200,9 @@ class Condition:
             found = np.empty(len(chosen), np.int8)
             stability.certify(
                 ids, scores, np.full(len(chosen), -np.inf), given.found.scores[chosen, -1],
-                given.found.ids[chosen, -1], self.moved, given.search.norms, norms, weight, turned,
-                slack[chosen], float(self.moved.max()), given.search.widest, *rows.form,
-                rows.divisors, found,
+                given.found.ids[chosen, -1], given.found.gap[chosen], self.moved,
+                given.search.norms, norms, weight, turned, slack[chosen], float(self.moved.max()),
+                given.search.widest, *rows.form, rows.divisors, found,
             )  # fmt: skip
             status[chosen] = found
 

@@ -103,6 +103,13 @@ class Listed:
     scores: Floats
     tail: Floats
 
+    def settle(self, which: Rows64, ids: Ids, scores: Floats) -> None:
+        """List the best k + 1 of all rows for some queries, in place; no other is above the last."""
+        width = min(self.ids.shape[1], ids.shape[1])
+        self.ids[which], self.scores[which] = -1, -np.inf
+        self.ids[which, :width], self.scores[which, :width] = ids[:, :width], scores[:, :width]
+        self.tail[which] = scores[:, -1]
+
 
 @dataclass(frozen=True)
 class Queries:
@@ -130,8 +137,7 @@ class Queries:
 
 def cut(ids: Ids, scores: Floats, k: int) -> Neighbours:
     """Lists of k + 1 as lists of k and the gap after them."""
-    gap = np.where(ids[:, k] < 0, np.inf, scores[:, k - 1] - scores[:, k])
-    return Neighbours(ids[:, :k].copy(), scores[:, :k].copy(), gap)
+    return Neighbours(ids[:, :k].copy(), scores[:, :k].copy(), scores[:, k - 1] - scores[:, k])
 
 
 def lengths_of(rows: Coded, which: Rows64) -> Floats:
@@ -141,7 +147,7 @@ def lengths_of(rows: Coded, which: Rows64) -> Floats:
         for part in chunks(len(which), QUERY_BLOCK)
         for points in (rows.points(which[part]),)
     ]
-    return np.concatenate(norms)
+    return np.concatenate([np.empty(0), *norms])
 
 
 @dataclass
@@ -253,6 +259,8 @@ class Search:
         """
         Exact lists of k + 1, and how they were proved: by what is listed, or by scoring every row.
 
+        What is listed is replaced by the exact lists where it proved nothing.
+
         Parameters
         ----------
         queries, which : as for `listed`
@@ -271,6 +279,7 @@ class Search:
         open_ = np.flatnonzero((listed.tail != -np.inf) & ~(reach < scores[:, k]))
         if len(open_):
             ids[open_], scores[open_] = self.scored(queries, which[open_], k + 1)
+            listed.settle(open_, ids[open_], scores[open_])
         return ids, scores, Effort(listed=m - len(open_), scored=len(open_))
 
     def scored(
@@ -306,14 +315,14 @@ class Search:
         norms = np.sqrt(np.einsum("ij,ij->i", centred, centred))
         d = self.rows.d
         rounding = gamma(d + 4, FLOAT32) * (norms * self.radius + self.shift)
-        unit = self.unit * self._query_units(norms)
+        unit = self.unit * self._query_units(centred)
         reached: Floats = (lowest + (d + 3) * FLUSHED) / unit + rounding + points @ self.mean
         return reached
 
-    def _query_units(self, norms: Floats) -> Floats:
-        """A power of two for each query that brings (q - mean, 1 / unit) to about 1."""
-        longer = np.maximum(norms, 1 / self.unit)
-        return np.asarray(2.0 ** -np.floor(np.log2(longer)))
+    def _query_units(self, centred: Floats) -> Floats:
+        """A power of two for each query that brings (q - mean, 1 / unit) to about 1; exact."""
+        largest = np.maximum(np.abs(centred).max(axis=1), 1 / self.unit)
+        return np.asarray(2.0 ** -np.floor(np.log2(largest)))
 
     def _proposed(
         self, queries: Queries, which: Rows64, wanted: int, step: Step
@@ -369,7 +378,7 @@ class Search:
         out = np.empty((len(which), self.rows.d + 1), np.float32)
         rows, divisors = queries.take(which)
         centred = rows / divisors[:, None] - self.mean
-        units = self._query_units(np.sqrt(np.einsum("ij,ij->i", centred, centred)))
+        units = self._query_units(centred)
         out[:, :-1] = centred * units[:, None]
         out[:, -1] = units / self.unit
         return out

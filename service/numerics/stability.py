@@ -60,7 +60,7 @@ def move(
     furthest : largest of `moved`
     best, best_scores : (m, k + 1) written
     error : (m,) written: the most that the score of one of the k neighbours as given moved
-    proved : (m,) written: no row outside the candidates can be among the best k
+    proved : (m,) written: no row outside the candidates can be among the best k, nor tie with them
     """
     c = ids.shape[1]
     d = codes.shape[1]
@@ -98,7 +98,7 @@ def move(
                 if among:
                     error[i] = max(error[i], abs(score - scores[i, a]))
         reach = tail[i] + weight[i] * furthest + drift[i] + slack[i]
-        proved[i] = tail[i] == -np.inf or reach < best_scores[i, k - 1]
+        proved[i] = tail[i] == -np.inf or reach + slack[i] < best_scores[i, k - 1]
 
 
 @compiled
@@ -108,6 +108,7 @@ def certify(
     tail: Floats,
     last: Floats,
     last_id: Ids,
+    gap: Floats,
     moved: Floats,
     norms: Floats,
     query_norms: Floats,
@@ -132,7 +133,8 @@ def certify(
 
     Parameters
     ----------
-    ids, scores, tail, last, last_id : as for `move`
+    ids, scores, tail, last, last_id : as for `move`; every neighbour is listed
+    gap : (m,) score of the k-th neighbour minus that of the row after it
     moved : (n,) |dg|
     norms : (n,) lengths of the points as given
     query_norms, weight, turned : (m,) |q|, |q'|, |dq|
@@ -151,6 +153,9 @@ def certify(
     near = np.empty(c)
     far = np.empty(c)
     for i in range(ids.shape[0]):
+        out[i] = NOT_CERTIFIED
+        if gap[i] <= slack[i]:
+            continue
         q2 = query_norms[i] * query_norms[i]
         for a in range(c):
             g = ids[i, a]
@@ -186,14 +191,10 @@ def certify(
                 read(codes[h], low, scale, row_scale[h], second)
                 apart = 0.0
                 for j in range(d):
-                    gap = first[j] / by[g] - second[j] / by[h]
-                    apart += gap * gap
+                    step = first[j] / by[g] - second[j] / by[h]
+                    apart += step * step
                 if spare <= turned[i] * (np.sqrt(apart) * (1 + 1e-12) + slack[i]):
                     holds = False
                     break
-        if not holds:
-            out[i] = NOT_CERTIFIED
-        elif tail_holds:
-            out[i] = CERTIFIED
-        else:
-            out[i] = CANDIDATES_ONLY
+        if holds:
+            out[i] = CERTIFIED if tail_holds else CANDIDATES_ONLY

@@ -50,7 +50,7 @@ class Encoded:
     codes : (m, d)
     row_scale : (m,) float64 or None
     clipped : (m, d) bool or None
-        Coordinates that lay outside what codes can say.
+        Coordinates outside the range that calibration set.
     """
 
     codes: Codes
@@ -95,7 +95,7 @@ class Stored:
     ----------
     rows : Coded
     clipped_coordinates, clipped_rows : int
-        Coordinates outside the range of the codes, and rows that hold one.
+        Coordinates outside the range that calibration set, and rows that hold one.
     overflow : (m,) int
         Rows with a coordinate that became infinite.
     overflow_coordinates : int
@@ -244,17 +244,15 @@ def _signs(x: Floats) -> Encoded:
     return Encoded(np.where(x > 0, 1, -1).astype(np.int8))
 
 
-def _rounded(t: Floats) -> Encoded:
+def _rounded(t: Floats) -> Codes:
     """Whole numbers in [-127, 127], half to even."""
-    nearest = np.rint(t)
-    clipped = np.abs(nearest) > 127
-    return Encoded(np.clip(nearest, -127, 127).astype(np.int8), clipped=clipped)
+    return np.clip(np.rint(t), -127, 127).astype(np.int8)
 
 
 def _symmetric_by_row(x: Floats) -> Encoded:
     scale = np.abs(x).max(axis=1) / 127
     scale[scale == 0] = 1.0
-    return replace(_rounded(x / scale[:, None]), row_scale=scale)
+    return Encoded(_rounded(x / scale[:, None]), row_scale=scale)
 
 
 def _symmetric(name: str, calibration: Points, n: int, d: int, threads: int) -> Scheme:
@@ -268,7 +266,7 @@ def _symmetric(name: str, calibration: Points, n: int, d: int, threads: int) -> 
     constant = scale == 0
     scale[constant] = 1.0
     return Scheme(
-        lambda x: _rounded(x / scale),
+        lambda x: Encoded(_rounded(x / scale), clipped=np.abs(x) > largest),
         np.int8,
         d,
         scale=scale,
@@ -298,7 +296,8 @@ def _min_max(name: str, calibration: Points, n: int, d: int, threads: int) -> Sc
 
     found = list(ordered_map(ends, blocks(n, d), threads))
     low = np.min([one for one, _ in found], axis=0)
-    width = np.max([one for _, one in found], axis=0) - low
+    high = np.max([one for _, one in found], axis=0)
+    width = high - low
     levels = 15 if name == "int4" else 255
     constant = width / levels == 0
 
@@ -306,13 +305,13 @@ def _min_max(name: str, calibration: Points, n: int, d: int, threads: int) -> Sc
         y = x.astype(np.float32)
         t = np.divide(y - low, width, out=np.zeros_like(y), where=~constant)
         code = (np.float32(levels) * np.clip(t, 0, 1)).astype(np.uint8)
-        return Encoded(code, clipped=(t < 0) | (t > 1))
+        return Encoded(code, clipped=(y < low) | (y > high))
 
     def nearest(x: Floats) -> Encoded:
         step = np.where(constant, 1.0, width / levels)
         code = np.where(constant, 0.0, np.rint((x - low) / step))
-        clipped = (code < 0) | (code > levels)
-        return Encoded(np.clip(code, 0, levels).astype(np.uint8), clipped=clipped)
+        inside = np.clip(code, 0, levels).astype(np.uint8)
+        return Encoded(inside, clipped=(x < low) | (x > high))
 
     at, wide = low.astype(np.float64), width.astype(np.float64)
     return Scheme(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,24 +142,27 @@ class _Summary:
         if labelled and inputs.queries is not None and inputs.query_labels is None:
             self.unlabelled = NO_QUERY_LABELS
 
-    def mean(self, values: Floats, *, share: bool = True) -> Estimate:
+    def mean(
+        self, values: Floats, kind: Literal["share", "change", "number"] = "share"
+    ) -> Estimate:
         """The mean over queries, each unit left out in turn; NaN is left out everywhere."""
         known = np.isfinite(values)
-        counts = self.units.sums(known.astype(np.float64))
-        sums = self.units.sums(np.where(known, values, 0.0))
         if not known.any():
             why = Undefined(code="too_few_kept", message="No query keeps two neighbours.")
-            return estimate_of(why, np.empty(0), self.params, self.units.name)
+            return self.unknown(why)
+        counts = self.units.sums(known.astype(np.float64))
+        sums = self.units.sums(np.where(known, values, 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
             deleted = (sums.sum() - sums) / (counts.sum() - counts)
             own = sums / counts
-        mean = float(sums.sum() / counts.sum())
+        value = float(sums.sum() / counts.sum())
         return estimate_of(
-            min(max(mean, 0.0), 1.0) if share else mean,
+            min(max(value, 0.0), 1.0) if kind == "share" else value,
             deleted,
             self.params,
             self.units.name,
-            min(max(float(own.mean()), 0.0), 1.0) if share else None,
+            share=min(max(float(own.mean()), 0.0), 1.0) if kind == "share" else None,
+            changes=own if kind == "change" else None,
         )
 
     def unknown(self, why: Undefined) -> Estimate:
@@ -201,7 +204,7 @@ class _Summary:
             overlap={k: self.mean(shared / k)},
             jaccard={k: self.mean(shared / (2 * k - shared))},
             rbo=self.mean(get("rbo")),
-            kendall_tau=self.mean(kendall, share=False),
+            kendall_tau=self.mean(kendall, "number"),
             kendall_excluded=int(np.isnan(kendall).sum()),
             changed=self.mean(changed.astype(np.float64)),
             changed_queries=int(changed.sum()),
@@ -212,9 +215,7 @@ class _Summary:
             score_error=_errors(get("error")),
             label_precision={k: self.mean(hits / k) if labelled else self.unknown(precision)},
             label_precision_change={
-                k: self.mean((hits - before) / k, share=False)
-                if labelled
-                else self.unknown(precision)
+                k: self.mean((hits - before) / k, "change") if labelled else self.unknown(precision)
             },
             changed_same_precision=int((changed & (hits == before)).sum())
             if labelled

@@ -152,11 +152,11 @@ class StorageFacts(Results):
     bytes_per_vector: float = measure(unit="bytes", low=0, better="lower")
     """Bytes an index keeps of each vector, constants of the scheme not counted."""
     clipped_coordinates: int = measure(unit="coordinates", low=0, better="lower")
-    """Coordinates of the gallery outside the range of the codes."""
+    """Coordinates of the gallery outside the range that calibration set."""
     clipped_rows: int = measure(unit="rows", low=0, better="lower")
     """Rows of the gallery with such a coordinate."""
     clipped_query_coordinates: int = measure(unit="coordinates", low=0, better="lower")
-    """Coordinates of the queries outside the range of the codes; 0 where queries are not stored."""
+    """The same of the queries; 0 where queries are the gallery or are not stored."""
     overflow_coordinates: int = measure(unit="coordinates", low=0, better="lower")
     """Coordinates that became infinite."""
     overflow_rows: list[str]
