@@ -51,6 +51,9 @@ def drawn(kind: str, rng: np.random.Generator, n: int, d: int) -> Array:
         return few * (1 + rng.integers(-2, 3, (n, d)) * 2.0**-52)
     if kind == "antipodal":
         return np.concatenate([few[: n // 2], -few[: n - n // 2]])
+    if kind == "halfway":
+        steps = rng.choice([0, 0.999, 1.001, 1.999], (n, d)) * 2.0**-24
+        return np.asarray((1 + steps) * rng.choice([-1, 1], n)[:, None])
     if kind == "lengths":
         return np.asarray(x * np.exp2(rng.integers(-30, 31, n))[:, None])
     if kind == "magnitudes":
@@ -64,7 +67,7 @@ def drawn(kind: str, rng: np.random.Generator, n: int, d: int) -> Array:
 
 KINDS = [
     "normal", "ties", "duplicates", "equal", "scaled duplicates", "last bits", "antipodal",
-    "lengths", "magnitudes", "tiny", *(f"offset 1e{e}" for e in range(7)),
+    "halfway", "lengths", "magnitudes", "tiny", *(f"offset 1e{e}" for e in range(7)),
 ]  # fmt: skip
 
 
