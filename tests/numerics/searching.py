@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from service.numerics import neighbours
 from service.numerics.coded import Coded, as_given, coded
-from service.numerics.neighbours import Effort, Neighbours, Queries, Search
+from service.numerics.neighbours import Effort, Neighbours, Queries, Search, cut
 
 from .per_pair import Plain
 
@@ -27,7 +27,9 @@ def find(
     asked = Queries(gallery if queries is None else queries, own=queries is None)
     chosen = np.arange(asked.rows.n) if which is None else which
     search = Search(gallery, threads)
-    return search.proved(asked, chosen, search.listed(asked, chosen, k + neighbours.EXTRA), k)
+    listed = search.listed(asked, chosen, k + neighbours.EXTRA)
+    ids, scores, effort = search.proved(asked, chosen, listed, k)
+    return cut(ids, scores, k), effort
 
 
 def plain(rows: Coded) -> Plain:
@@ -56,6 +58,8 @@ def drawn(kind: str, rng: np.random.Generator, n: int, d: int) -> Array:
         return np.asarray((1 + steps) * rng.choice([-1, 1], n)[:, None])
     if kind == "lengths":
         return np.asarray(x * np.exp2(rng.integers(-30, 31, n))[:, None])
+    if kind == "outliers":
+        return np.asarray(100 + x * np.exp2(rng.choice([0, 0, 0, 5], n))[:, None])
     if kind == "magnitudes":
         return np.asarray(x * np.exp2(rng.integers(-60, 61, (n, d))))
     if kind == "tiny":
@@ -67,7 +71,7 @@ def drawn(kind: str, rng: np.random.Generator, n: int, d: int) -> Array:
 
 KINDS = [
     "normal", "ties", "duplicates", "equal", "scaled duplicates", "last bits", "antipodal",
-    "halfway", "lengths", "magnitudes", "tiny", *(f"offset 1e{e}" for e in range(7)),
+    "halfway", "outliers", "lengths", "magnitudes", "tiny", *(f"offset 1e{e}" for e in range(7)),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.numerics.coded import as_given, chunks, coded, distances, rows_as_codes
+from service.numerics.coded import as_given, by_direction, chunks, coded, distances, rows_as_codes
 
 from .per_pair import Plain, lanes
 
@@ -42,6 +42,19 @@ def test_rows_as_given_are_read_in_place(dtype: str, cosine: bool) -> None:
     assert made.divisors[3] == 1
     points = expected.rows / expected.by[:, None]
     assert made.points(slice(None)).tobytes() == points.tobytes()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rows_without_a_direction_are_counted_where_directions_matter(dtype: str) -> None:
+    """Closed form: one row of zeros; lengths found later are lengths found at once."""
+    x = some_rows(dtype)
+    product, cosine = as_given(x, cosine=False), as_given(x, cosine=True)
+    assert (product.cosine, product.zero_rows) == (False, 0)
+    assert (cosine.cosine, cosine.zero_rows) == (True, 1)
+    later = by_direction(product, 2)
+    assert (later.cosine, later.zero_rows) == (True, 1)
+    assert later.divisors.tobytes() == cosine.divisors.tobytes()
+    assert (product.divisors == 1).all()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.spatial import distance
 
 from service.numerics import neighbours
 from service.numerics.coded import Coded, as_given
@@ -75,6 +76,7 @@ def test_scores_are_within_half_of_tau_of_the_true_ones(
     st.integers(1, 30),
     st.sampled_from(["float64", "float32"]),
     st.sampled_from([1, 64 << 20]),
+    st.sampled_from([1, 1 << 20]),
     st.sampled_from([None, 1e-9, 1.0, 1e9]),
 )
 def test_nothing_unlisted_scores_above_the_tail(
@@ -86,6 +88,7 @@ def test_nothing_unlisted_scores_above_the_tail(
     depth: int,
     dtype: str,
     block_bytes: int,
+    elements: int,
     length: float | None,
 ) -> None:
     """Compared with scores in integers, for rows and for other queries, in one block and in many."""
@@ -99,9 +102,11 @@ def test_nothing_unlisted_scores_above_the_tail(
             np.concatenate([x[:9] * length, drawn(kind, rng, 9, d) * scale]), "float64", cosine
         )
     m = queries.n
-    search, asked = Search(gallery, 1), Queries(queries, own=length is None)
+    asked = Queries(queries, own=length is None)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.numerics.rows.BLOCK_ELEMENTS", elements)
         patch.setattr(neighbours, "GALLERY_BLOCK_BYTES", block_bytes)
+        search = Search(gallery, 1)
         listed = search.listed(asked, np.arange(m), depth)
     scores = plain(queries).exact(plain(gallery))
     unlisted = np.ones((m, n), bool)
@@ -115,6 +120,21 @@ def test_nothing_unlisted_scores_above_the_tail(
     assert (
         listed.scores == np.take_along_axis(plain(queries).scores(plain(gallery)), listed.ids, 1)
     ).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cosine", [True, False], ids=["cosine", "product"])
+@settings(max_examples=10)
+@given(seeds, st.sampled_from([1, 2, 7, 40]), st.sampled_from([1, 1 << 20]))
+def test_no_two_points_are_further_apart_than_the_widest(
+    kind: str, cosine: bool, seed: int, d: int, elements: int
+) -> None:
+    """Compared with scipy's distances."""
+    gallery = as_given(drawn(kind, np.random.default_rng(seed), 30, d), cosine=cosine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.numerics.rows.BLOCK_ELEMENTS", elements)
+        search = Search(gallery, 1)
+    assert distance.pdist(gallery.points(slice(None))).max() <= search.widest
 
 
 @pytest.mark.parametrize("name", ["clinc150/e5small_q4", "clinc150/use_multilingual"])
@@ -163,9 +183,10 @@ def erring(truth: Array, best_of: int, times: float) -> Callable[..., Found]:
     st.sampled_from([1, 2, 8, 40, 400]),
     st.integers(1, 4),
     st.integers(0, 8),
+    st.sampled_from([1, 1 << 20]),
 )
 def test_a_search_that_errs_as_far_as_float32_may_hides_no_neighbour(
-    kind: str, cosine: bool, seed: int, n: int, d: int, k: int, extra: int
+    kind: str, cosine: bool, seed: int, n: int, d: int, k: int, extra: int, elements: int
 ) -> None:
     """Compared with every pair scored in numpy."""
     gallery = as_given(drawn(kind, np.random.default_rng(seed), n, d), cosine=cosine)
@@ -173,6 +194,7 @@ def test_a_search_that_errs_as_far_as_float32_may_hides_no_neighbour(
     np.fill_diagonal(truth, -np.inf)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "EXTRA", extra)
+        patch.setattr("service.numerics.rows.BLOCK_ELEMENTS", elements)
         patch.setattr("faiss.knn", erring(truth, k, 1.0))
         assert is_brute(find(gallery, k)[0], gallery, k)
 
