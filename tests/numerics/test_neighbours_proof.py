@@ -129,12 +129,13 @@ def test_nothing_unlisted_scores_above_the_tail(
 def test_no_two_points_are_further_apart_than_the_widest(
     kind: str, cosine: bool, seed: int, d: int, elements: int
 ) -> None:
-    """Compared with scipy's distances."""
+    """Compared with scipy's distances, which the longest distance from the mean bounds twice over."""
     gallery = as_given(drawn(kind, np.random.default_rng(seed), 30, d), cosine=cosine)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("service.numerics.rows.BLOCK_ELEMENTS", elements)
         search = Search(gallery, 1)
-    assert distance.pdist(gallery.points(slice(None))).max() <= search.widest
+    furthest = distance.pdist(gallery.points(slice(None))).max()
+    assert furthest <= search.widest <= 2.00000001 * furthest + 1e-14 * search.longest
 
 
 @pytest.mark.parametrize("name", ["clinc150/e5small_q4", "clinc150/use_multilingual"])
@@ -197,6 +198,41 @@ def test_a_search_that_errs_as_far_as_float32_may_hides_no_neighbour(
         patch.setattr("service.numerics.rows.BLOCK_ELEMENTS", elements)
         patch.setattr("faiss.knn", erring(truth, k, 1.0))
         assert is_brute(find(gallery, k)[0], gallery, k)
+
+
+@pytest.mark.parametrize("d", [1, 2, 8, 64])
+def test_the_tail_covers_every_rounding_of_a_float32_score(
+    monkeypatch: pytest.MonkeyPatch, d: int
+) -> None:
+    """
+    Closed form: two conversions that lose 2^-24 each and d sums that lose as much.
+
+    The others score d (1 - j 2^-24) exactly, so the last one listed is where the best one sank to.
+    """
+    unit = 2.0**-24
+    high = 1 + 0.999 * unit
+    others = 1 - unit * np.arange(2 * d + 20)[:, None] * np.ones(d)
+    rows = np.concatenate([others, np.full((1, d), high)])
+    gallery = as_given(np.concatenate([rows, -rows]), cosine=False)
+    queries = as_given(np.full((1, d), high), cosine=False)
+    place = len(others)
+
+    def sinking(x: Array, y: Array, k: int, metric: int) -> Found:
+        scores = x.astype(np.float64) @ y.astype(np.float64).T
+        scores[:, place] *= 1 - d * unit
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(scores, order, axis=1).astype(np.float32), order
+
+    monkeypatch.setattr("faiss.knn", sinking)
+    search, asked = Search(gallery, 1), Queries(queries, own=False)
+    assert not search.mean.any()
+    true = Fraction(high) ** 2 * d
+    for depth in range(1, 3 * d):
+        listed = search.listed(asked, np.array([0]), depth)
+        if place not in listed.ids:
+            assert listed.tail[0] >= true
+    assert place in search.listed(asked, np.array([0]), d + 2).ids
+    assert place not in search.listed(asked, np.array([0]), d).ids
 
 
 @pytest.mark.parametrize("own", [True, False])
