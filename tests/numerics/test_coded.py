@@ -128,6 +128,18 @@ def test_float64_rows_of_any_length_have_unit_points(
     assert np.isfinite(made.divisors).all()
 
 
+@pytest.mark.parametrize("extreme", [1e-200, 1e200])
+def test_a_row_of_extreme_length_changes_no_other_row(extreme: float) -> None:
+    """Bit for bit, a row of zeros included: a score is a function of its two rows alone."""
+    x = np.random.default_rng(4).normal(size=(30, 11))
+    x[5] = 0
+    one = as_given(x, cosine=True)
+    other = as_given(np.concatenate([x, np.full((1, 11), extreme)]), cosine=True)
+    assert other.points(slice(0, 30)).tobytes() == one.points(slice(None)).tobytes()
+    assert other.divisors[:30].tobytes() == one.divisors.tobytes()
+    np.testing.assert_allclose(other.points(slice(30, 31)), 11**-0.5, rtol=1e-15)
+
+
 def test_rows_of_products_are_never_scaled() -> None:
     """Closed form: a product is not free of scale."""
     x = np.array([[3.0, 4.0], [3e-9, 4e-9]]) * 1e100
@@ -153,7 +165,8 @@ def test_lengths_and_distances_know_no_blocks_and_no_threads(
     y = x.astype(np.float16)
     y[8] = 1
     other = as_given(y, cosine=True, threads=threads)
-    unit_x = x * one.row_scale[:, None] / plain.by[:, None]
+    near_one = x / np.where(x.any(axis=1), np.abs(x).max(axis=1), 1)[:, None]
+    unit_x = near_one / Plain.of(near_one, cosine=True).by[:, None]
     unit_y = y.astype(np.float64) / Plain.of(y, cosine=True).by[:, None]
     apart = np.linalg.norm(unit_x - unit_y, axis=1)
     np.testing.assert_allclose(distances(one, other, threads), apart, rtol=1e-12, atol=1e-16)
