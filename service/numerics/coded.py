@@ -118,18 +118,20 @@ def as_given(rows: Rows, *, cosine: bool, threads: int = 1) -> Coded:
     """
     Rows as they are stored, without a copy.
 
-    Where scores are cosines, float64 rows whose squares leave the range of float64 are replaced by
-    unit rows, a copy; where they are products the caller refuses such rows.
+    Where scores are cosines, float64 rows whose squares leave the range of float64 are brought to
+    length one, in a copy; where they are products the caller refuses such rows.
 
     Parameters
     ----------
     rows : (n, d) finite
     """
     if rows.dtype == np.float64 and cosine:
-        grid = blocks(*rows.shape)
-        largest = np.concatenate([np.abs(rows[which]).max(axis=1) for which in grid])
-        if ((largest < SAFE_SQUARE[0]) | (largest > SAFE_SQUARE[1])).any():
-            rows = np.concatenate([unit(rows[which]) for which in grid])
+        largest = np.concatenate([np.abs(rows[which]).max(axis=1) for which in blocks(*rows.shape)])
+        low, high = SAFE_SQUARE
+        extreme = (largest > 0) & ((largest < low) | (largest > high))
+        if extreme.any():
+            rows = np.array(rows)
+            rows[extreme] = unit(rows[extreme])
     return coded(rows_as_codes(rows), cosine=cosine, threads=threads)
 
 
