@@ -42,7 +42,7 @@ def _run(workers: int, shard_workers: int, api: tuple[str, int] | None) -> None:
         if api is None and settings.redis_url is None:
             typer.echo("REDIS_URL is not set; `assay serve` brings its own server.", err=True)
             raise typer.Exit(2)
-        stack = assemble(settings, workers, shard_workers, api)
+        stack = assemble(settings, workers, shard_workers, api, warm=True)
     except AssayError as error:
         typer.echo(error.detail, err=True)
         raise typer.Exit(2) from None

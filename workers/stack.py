@@ -45,9 +45,12 @@ def assemble(
     workers: int,
     shard_workers: int = 0,
     api: tuple[str, int] | None = None,
+    *,
+    warm: bool = False,
 ) -> Stack:
     """
-    Children for workers of both pools, an API at `api` (host, port), and a server without REDIS_URL.
+    Children for workers of both pools, an API at `api` (host, port), and a server without REDIS_URL;
+    with `warm` one more that compiles the kernels and ends.
 
     Raises InvalidRequest where the API would be public without keys, or the folder is in use.
     """
@@ -93,6 +96,8 @@ def assemble(
             )
             for i in range(count)
         ]
+    if warm:
+        children.append(Child("warm", [sys.executable, "-m", "workers.warm"], env, once=True))
     return Stack(
         Supervisor(children, tick=_sweeping(settings, redis_url), tick_s=EVERY_S), redis_url, lock
     )

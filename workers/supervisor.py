@@ -30,6 +30,8 @@ class Child:
     name: str
     command: list[str]
     env: Mapping[str, str]
+    once: bool = False
+    """It has something to do and ends."""
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     quick_deaths: int = 0
@@ -80,7 +82,8 @@ class Supervisor:
     def look(self) -> None:
         """Start what is not running, with a growing pause for what dies at once."""
         for child in self.children:
-            if child.alive or time.monotonic() < child.not_before:
+            done = child.once and child.process is not None
+            if done or child.alive or time.monotonic() < child.not_before:
                 continue
             if child.process is not None:
                 code = child.process.returncode

@@ -109,11 +109,20 @@ def test_every_measure_is_where_the_catalogue_says(kind: str, door: Any, made: A
     measures = door.get(f"/v1/checks/{kind}").json()["measures"]
     results = made(kind)["results"]
     assert len({measure["path"] for measure in measures}) == len(measures)
-    names = {"{model}": "model_1", "{later}": "model_2", "{earlier}": "model_1"}
+    names = {
+        "{model}": "model_1",
+        "{later}": "model_2",
+        "{earlier}": "model_1",
+        "{condition}": "fp16_both",
+        "@{k}": "@10",
+    }
     for measure in measures:
         node: Any = results
-        for key in measure["path"].split("."):
-            node = None if node is None else node[names.get(key, key)]
+        path = measure["path"]
+        for place, name in names.items():
+            path = path.replace(place, name)
+        for key in path.split("."):
+            node = None if node is None else node[key]
         if node is None:
             continue
         assert isinstance(node, dict) == (measure["shape"] != "scalar"), measure["path"]

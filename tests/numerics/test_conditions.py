@@ -1,4 +1,4 @@
-"""Neighbours of moved rows, and certificates, against whole matrices and movements made to break them."""
+"""Moved neighbours and certificates, against whole matrices and movements made to break them."""
 
 from __future__ import annotations
 

@@ -142,9 +142,7 @@ class _Summary:
         if labelled and inputs.queries is not None and inputs.query_labels is None:
             self.unlabelled = NO_QUERY_LABELS
 
-    def mean(
-        self, values: Floats, kind: Literal["share", "change", "number"] = "share"
-    ) -> Estimate:
+    def mean(self, values: Floats, kind: Literal["share", "change"] = "share") -> Estimate:
         """The mean over queries, each unit left out in turn; NaN is left out everywhere."""
         known = np.isfinite(values)
         if not known.any():
@@ -204,7 +202,7 @@ class _Summary:
             overlap={k: self.mean(shared / k)},
             jaccard={k: self.mean(shared / (2 * k - shared))},
             rbo=self.mean(get("rbo")),
-            kendall_tau=self.mean(kendall, "number"),
+            kendall_tau=_signed(self.mean((kendall + 1) / 2)),
             kendall_excluded=int(np.isnan(kendall).sum()),
             changed=self.mean(changed.astype(np.float64)),
             changed_queries=int(changed.sum()),
@@ -265,6 +263,17 @@ class _Summary:
             storage=storage,
             **dict.fromkeys(counts, why),
         )
+
+
+def _signed(share: Estimate) -> Estimate:
+    """The estimate of 2 s - 1 from that of a share s."""
+    if share.estimate is None:
+        return share
+    interval = share.interval
+    if interval is not None:
+        ends = {"low": 2 * interval.low - 1, "high": 2 * interval.high - 1}
+        interval = interval.model_copy(update=ends)
+    return share.model_copy(update={"estimate": 2 * share.estimate - 1, "interval": interval})
 
 
 def _not_representable(facts: StorageFacts) -> Undefined:
