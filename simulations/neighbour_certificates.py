@@ -35,7 +35,8 @@ Array = NDArray[Any]
 SEED = 20_260_729
 K = 10
 WORST, RANDOM = 8, 2
-WIDE, TWO = "wide", 2
+HOW = ("scheme", "worst", "random")
+THREADS = 2
 DATA = Path(__file__).parent.parent / "tests/data"
 SCHEMES = (
     "fp32_arithmetic", "fp16", "bf16", "int8", "int8_per_vector", "int8_qt8", "int8_minmax_round",
@@ -118,28 +119,32 @@ class Moved:
 def conditions(x: Array, q: Array | None, scoring: str, names: tuple[str, ...]) -> Iterator[Any]:
     """(label, condition, given) of each scheme on rows stored as directions."""
     cosine = scoring == "cosine"
-    rows = as_given(x, cosine=True, threads=TWO)
-    asked = Queries(rows if q is None else as_given(q, cosine=True, threads=TWO), own=q is None)
-    search = Search(rows, TWO)
+    rows = as_given(x, cosine=True, threads=THREADS)
+    asked = Queries(rows if q is None else as_given(q, cosine=True, threads=THREADS), own=q is None)
+    search = Search(rows, THREADS)
     which = np.arange(asked.rows.n)
     listed = search.listed(asked, which, K + EXTRA)
     ids, scores, _ = search.proved(asked, which, listed, K)
     given = Given(search, asked, which, listed, cut(ids, scores, K))
     for name in names:
         if name == "fp32_arithmetic":
-            single = in_single(rows, TWO)
-            other = single if asked.own else in_single(asked.rows, TWO)
+            single = in_single(rows, THREADS)
+            other = single if asked.own else in_single(asked.rows, THREADS)
             moved = Queries(other, asked.own)
-            yield name, Condition(search, single, moved, single=True, threads=TWO), given
+            yield name, Condition(search, single, moved, single=True, threads=THREADS), given
             continue
-        fitted = fit(name, rows.points, rows.n, rows.d, TWO)  # type: ignore[arg-type]
-        kept = store(fitted, rows.points, rows.n, rows.d, cosine=cosine, threads=TWO).rows
+        fitted = fit(name, rows.points, rows.n, rows.d, THREADS)  # type: ignore[arg-type]
+        kept = store(fitted, rows.points, rows.n, rows.d, cosine=cosine, threads=THREADS).rows
         both = kept
         if not asked.own:
             n, d = asked.rows.n, asked.rows.d
-            both = store(fitted, asked.rows.points, n, d, cosine=cosine, threads=TWO).rows
-        yield f"{name}, gallery", Condition(search, kept, asked, threads=TWO), given
-        yield f"{name}, both", Condition(search, kept, Queries(both, asked.own), threads=TWO), given
+            both = store(fitted, asked.rows.points, n, d, cosine=cosine, threads=THREADS).rows
+        yield f"{name}, gallery", Condition(search, kept, asked, threads=THREADS), given
+        yield (
+            f"{name}, both",
+            Condition(search, kept, Queries(both, asked.own), threads=THREADS),
+            given,
+        )
 
 
 def attack(condition: Condition, given: Given, rng: np.random.Generator, tried: Tried) -> None:
@@ -219,36 +224,39 @@ def lines() -> Iterator[str]:
         add(total, one)
     yield "# Whether certified neighbours can be made to change"
     yield ""
-    yield "Written by `python simulations/neighbour_certificates.py --write`; seed " + f"{SEED}, k = {K}."
-    yield f"Python {platform.python_version()}, numpy {np.__version__}, faiss {faiss.__version__}, "
-    yield f"numba {numba.__version__}."
+    yield "Written by `python simulations/neighbour_certificates.py --write`; seed "
+    yield f"{SEED}, k = {K}. Python {platform.python_version()}, numpy {np.__version__},"
+    yield f"faiss {faiss.__version__}, numba {numba.__version__}."
     yield ""
-    yield "A query is certified where no movement of rows and queries as large as the scheme's own can"
-    yield "change its set of neighbours. Each query is tried 11 times: with what the scheme did, with 8"
-    yield "movements of exactly the allowed size in the worst directions (its weakest neighbours lose, its"
-    yield "closest rivals gain, the query turns from one to the other), and with 2 in random directions. A"
-    yield "tie counts as a change."
+    yield "A query is certified where no movement of rows and queries as large as the scheme's own"
+    yield "can change its set of neighbours. Each query is tried 11 times: with what the scheme did,"
+    yield "with 8 movements of exactly the allowed size in the worst directions (its weakest neighbours"
+    yield "lose, its closest rivals gain, the query turns from one to the other), and with 2 in random"
+    yield "directions. A tie counts as a change."
     yield ""
-    certified, changed = sum(total.trials.values()), sum(total.changed.values())
-    yield f"**{certified:,} trials of certified queries; {changed} changed.** Of "
-    yield f"{sum(total.other_trials.values()):,} trials of other queries "
-    yield f"{sum(total.other_changed.values()):,} changed: "
-    yield "; ".join(
-        f"{how} {total.other_changed[how] / total.other_trials[how]:.1%}"
-        for how in ("scheme", "worst", "random")
-    ) + "."
+    shares = "; ".join(
+        f"{how} {total.other_changed[how] / total.other_trials[how]:.1%}" for how in HOW
+    )
+    counts = [sum(one.values()) for one in (total.trials, total.changed)]
+    others = [sum(one.values()) for one in (total.other_trials, total.other_changed)]
+    yield f"**{counts[0]:,} trials of certified queries; {counts[1]:,} changed.**"
+    yield f"Of {others[0]:,} trials of other queries {others[1]:,} changed: {shares}."
     for title, table in (("rows", by_source), ("condition", by_scheme)):
         yield ""
-        yield f"| {title} | queries | certified | trials of certified | changed | changed of others: "\
-            "scheme | worst | random |"
-        yield "|---|---|---|---|---|---|---|---|"
+        head = ("queries", "certified", "trials of certified", "changed", *(
+            f"others changed, {how}" for how in HOW
+        ))  # fmt: skip
+        yield f"| {title} | {' | '.join(head)} |"
+        yield "|---" * (len(head) + 1) + "|"
         for key, one in table.items():
-            shares = " | ".join(
-                f"{one.other_changed[how]:,} of {one.other_trials[how]:,}"
-                for how in ("scheme", "worst", "random")
+            numbers = (
+                one.queries,
+                one.certified,
+                sum(one.trials.values()),
+                sum(one.changed.values()),
             )
-            yield f"| {key} | {one.queries:,} | {one.certified:,} | {sum(one.trials.values()):,} | "\
-                f"{sum(one.changed.values())} | {shares} |"
+            shown = [f"{one.other_changed[how]:,} of {one.other_trials[how]:,}" for how in HOW]
+            yield f"| {key} | {' | '.join([*(f'{number:,}' for number in numbers), *shown])} |"
 
 
 def add(total: Tried, one: Tried) -> None:
@@ -262,7 +270,7 @@ def add(total: Tried, one: Tried) -> None:
 
 
 def main() -> None:
-    with threadpool_limits(limits=TWO):
+    with threadpool_limits(limits=THREADS):
         text = "\n".join(lines()) + "\n"
     if "--write" in sys.argv[1:]:
         Path(__file__).with_suffix(".md").write_text(text, encoding="utf-8")

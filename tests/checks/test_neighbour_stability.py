@@ -139,9 +139,7 @@ def test_the_one_count_unlike_the_references_is_that_of_cells_cut_in_float32(
     assert (shared(reached, top(before.after, 10)) < 10).sum() == wanted + 1
 
 
-@pytest.mark.parametrize(
-    ("model", "counts"), [("minilm", (84, 114)), ("e5small_q4", (118, 155))]
-)
+@pytest.mark.parametrize(("model", "counts"), [("minilm", (84, 114)), ("e5small_q4", (118, 155))])
 def test_int8_by_coordinate_changes_what_it_was_seen_to_change(
     model: str, counts: tuple[int, int], rows: Callable[[str], Array], run: Callable[..., Any]
 ) -> None:
@@ -240,7 +238,10 @@ def test_sets_margins_and_certificates_are_those_of_whole_matrices_on_real_rows(
     wide = 64 if scheme == "pq" else None
     g = rows(gallery)[:400, :wide]
     q = None if queries is None else rows(queries)[:150, :wide]
-    for how in ({"scoring": "cosine", "storage": "unit"}, {"scoring": "dot", "storage": "as_given"}):
+    for how in (
+        {"scoring": "cosine", "storage": "unit"},
+        {"scoring": "dot", "storage": "as_given"},
+    ):
         found = part(gallery=g, queries=q, params={"k": 10, "conditions": [scheme], **how})
         compared = compare_with_hand(found, scheme, 10, (g, q), **how)
         few = scheme in ("binary", "int4") or how["scoring"] == "dot"
