@@ -260,15 +260,22 @@ def test_the_error_is_the_largest_change_of_a_score_of_a_neighbour_as_given() ->
         np.testing.assert_allclose(got.error, wanted, rtol=1e-9, atol=1e-15)
 
 
-@pytest.mark.parametrize("depth", [0, 1, 3])
-def test_equal_rows_that_are_not_even_listed_are_no_reason_to_certify(depth: int) -> None:
-    """Where all rows tie, the neighbours are the lowest rows and the list holds any."""
-    x = np.ones((150, 2))
-    found = given_of(x, None, 2, directions=True, depth=depth)
-    for scheme in ("fp16", "int8", "int4"):
-        got, _ = outcome_of(found, scheme, "both", "cosine", "unit")  # type: ignore[arg-type]
-        assert got.unresolved.all()
-        assert not got.certified.any()
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("scheme", ["fp16", "int8"])
+def test_neighbours_that_float32_does_not_list_are_certified_by_all_rows_or_not_at_all(
+    scheme: SchemeName, k: int
+) -> None:
+    """400 rows within 1e-9 of each other: float32 lists any of them, float64 knows the nearest."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=16) + 1e-9 * rng.normal(size=(400, 16))
+    found = given_of(x, None, k, directions=True)
+    unlisted = (found.found.ids[:, :, None] != found.listed.ids[:, None, :]).all(axis=2)
+    assert unlisted.any(axis=1).sum() > 100
+    for where in ("gallery", "both"):
+        points = pair(scheme, where, x)
+        got, _ = outcome_of(found, scheme, where, "cosine", "unit")
+        assert not (got.certified & ~points.certified(k, -points.tau)).any()
+        assert not (got.certified & got.unresolved).any()
 
 
 def test_rows_that_do_not_move_are_certified_unless_they_tie() -> None:
