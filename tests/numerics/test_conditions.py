@@ -1,4 +1,4 @@
-"""Neighbours of moved rows, and certificates, against whole matrices and movements made to break them."""
+"""Moved neighbours and certificates against whole matrices and movements made to break them."""
 
 from __future__ import annotations
 
@@ -109,9 +109,7 @@ def test_moved_neighbours_and_certificates_are_those_of_whole_matrices(
     noise = 1e4 * 2.0**-53 * np.linalg.norm(by_hand.moved_queries, axis=1)
     noise *= np.linalg.norm(by_hand.moved_gallery, axis=1).max()
     clear = margin > 2 * tau + noise
-    np.testing.assert_array_equal(
-        np.sort(got.ids[clear]), np.sort(top(by_hand.after, k)[clear])
-    )
+    np.testing.assert_array_equal(np.sort(got.ids[clear]), np.sort(top(by_hand.after, k)[clear]))
     assert (got.unresolved | (margin >= tau / 4)).all()
     assert not (got.unresolved & (margin > 2 * tau + noise)).any()
     certified = got.certified
