@@ -310,6 +310,38 @@ def test_groups_belong_to_the_gallery_where_there_are_no_queries(run: Callable[.
     assert interval.resamples == 7
 
 
+def test_the_change_of_label_precision_never_has_an_interval_without_width(
+    run: Callable[..., Any],
+) -> None:
+    """Gains less losses, each by Clopper-Pearson at half of a side's level, around jackknife-t."""
+    labels = (np.random.default_rng(12).random(90) < 0.5).tolist()
+    groups = np.arange(90) % 9
+    for values in (labels, [True] * 90):
+        got, _ = run(
+            neighbour_stability,
+            gallery=GALLERY,
+            labels=values,
+            groups=groups.tolist(),
+            params=COARSE,
+        )
+        points = pair("int4", "both", GALLERY)
+        of_rows = np.array(values)
+        before, after = top(points.before, 5), top(points.after, 5)
+        hits = [(of_rows[found] == of_rows[:, None]).mean(axis=1) for found in (before, after)]
+        change = hits[1] - hits[0]
+        own = np.array([change[groups == g].mean() for g in range(9)])
+        without = np.array([change[groups != g].mean() for g in range(9)])
+        error = np.sqrt(8 / 9 * np.sum((without - without.mean()) ** 2))
+        half = error * stats.t.ppf(0.975, 8)
+        ends = []
+        for total in (np.maximum(own, 0).sum(), np.maximum(-own, 0).sum()):
+            low = stats.beta.ppf(0.0125, total, 10 - total) if total > 0 else 0.0
+            ends.append((low, stats.beta.ppf(0.9875, total + 1, 9 - total)))
+        interval = got.conditions["int4_both"].label_precision_change[5].interval
+        assert interval.low == pytest.approx(min(change.mean() - half, ends[0][0] - ends[1][1]))
+        assert interval.high == pytest.approx(max(change.mean() + half, ends[0][1] - ends[1][0]))
+
+
 def test_a_census_has_no_intervals_and_four_groups_are_too_few(run: Callable[..., Any]) -> None:
     for more, code in (
         ({"params": COARSE | {"census": True}}, "census"),
@@ -452,9 +484,8 @@ def test_rows_outside_the_calibration_are_clipped_and_counted(run: Callable[...,
         calibration=calibration,
         params=params,
     )
-    scale = np.abs(calibration).max(axis=0) / 127
-    beyond = np.abs(np.rint(GALLERY / scale)) > 127
-    asked = np.abs(np.rint(QUERIES / scale)) > 127
+    largest = np.abs(calibration).max(axis=0)
+    beyond, asked = np.abs(GALLERY) > largest, np.abs(QUERIES) > largest
     for where in ("gallery", "both"):
         points = pair(
             "int8", where, GALLERY, QUERIES, scoring="dot", storage="as_given",
