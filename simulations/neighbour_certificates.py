@@ -187,12 +187,14 @@ def attack(condition: Condition, given: Given, rng: np.random.Generator, tried: 
 def sources(rng: np.random.Generator) -> Iterator[tuple[str, Array, Array | None, str]]:
     """Rows by name, with queries where they are others, and what ranks."""
     for model in ("minilm", "minilm_int8", "e5small_q4", "use_multilingual"):
-        x = np.load(DATA / f"clinc150/{model}.npy")
+        x = np.load(DATA / f"clinc150/{model}.npy")[::2]
         yield f"clinc150/{model}", x, None, "cosine"
-    x = np.load(DATA / "clinc150/minilm.npy")
+    x = np.load(DATA / "clinc150/minilm.npy")[::2]
     yield "clinc150/minilm", x, None, "dot"
     for model in ("minilm", "e5small_q4"):
-        x, q = (np.load(DATA / f"debian_pairs/{model}_{side}.npy") for side in ("doc", "query"))
+        x, q = (
+            np.load(DATA / f"debian_pairs/{model}_{side}.npy")[::2] for side in ("doc", "query")
+        )
         yield f"debian_pairs/{model}", x, q, "cosine"
     for d in (2, 8, 32, 128):
         yield f"Gaussian, d = {d}", rng.normal(size=(1500, d)), None, "cosine"
@@ -202,6 +204,8 @@ def sources(rng: np.random.Generator) -> Iterator[tuple[str, Array, Array | None
     yield "offset 10, d = 32", rng.normal(size=(1500, 32)) + 10, None, "cosine"
     few = rng.normal(size=(1500, 16))[rng.integers(0, 120, 1500)]
     yield "120 rows, each many times, d = 16", few, None, "cosine"
+    close = rng.normal(size=(3, 16))[rng.integers(0, 3, 900)] + 1e-9 * rng.normal(size=(900, 16))
+    yield "3 clusters of rows 1e-9 apart, d = 16", close, None, "cosine"
     sparse = rng.normal(size=(1500, 24)) * (rng.random((1500, 24)) < 0.2)
     sparse[:, 0] += 1e-3
     yield "mostly zeros, d = 24", sparse, rng.normal(size=(1500, 24)), "cosine"

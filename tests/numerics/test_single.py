@@ -61,7 +61,7 @@ def test_shortening_divides_by_the_float32_length_in_float32() -> None:
 
 
 def test_zero_rows_stay_zero() -> None:
-    x = np.zeros((3, 4))
+    x = np.zeros((3, 4), np.float32)
     x[1] = [3, 0, 4, 0]
     made = in_single(as_given(x, cosine=True), 1)
     np.testing.assert_allclose(made.codes[1], [0.6, 0, 0.8, 0], rtol=1e-6)
