@@ -13,6 +13,9 @@ from service.checks.group_structure import group_structure
 from service.checks.neighbour_stability import neighbour_stability
 from service.dataset import Dataset, Labels
 
+SCHEMES = ["fp32_arithmetic", "fp16", "int8", "int8_qt8"]
+"""One of each type of code."""
+
 
 def main() -> None:
     """Run the compiled kernels on a few rows, behind whatever else the machine does."""
@@ -26,8 +29,8 @@ def main() -> None:
     for given in (rows, rows.astype(np.float64), rows.astype(np.float16)):
         neighbour_stability.run(
             Context(),
-            neighbour_stability.inputs(gallery=Dataset(given), labels=groups),
-            neighbour_stability.params(conditions=["fp32_arithmetic", "fp16", "int8", "int8_qt8"]),
+            neighbour_stability.inputs.model_validate({"gallery": Dataset(given)}),
+            neighbour_stability.params.model_validate({"conditions": SCHEMES}),
         )
 
 
