@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from redis import Redis
 
 from service.storage.queue import RqQueue
 
-from .processes import alive, kill, until
+from .processes import alive, children, kill, until
 from .stack import Stack
 
 pytestmark = [
@@ -66,6 +67,24 @@ def test_a_job_inside_a_c_call_is_cancelled_and_its_worker_lives(
     assert stack.job(job)["state"] == "cancelled"
     refused = stack.ask("GET", f"/v1/jobs/{job}/report")
     assert (refused.status_code, refused.json()["code"]) == (409, "cancelled")
+
+
+def test_a_search_inside_faiss_is_cancelled(stack: Stack) -> None:
+    """Real rows, a real search: it is told how far it is, and is gone within 5 s."""
+    many = np.random.default_rng(0).standard_normal((100_000, 64)).astype(np.float32)
+    dataset = stack.upload(many)
+    request = {"kind": "neighbour_stability", "inputs": {"gallery": {"dataset": dataset}}}
+    job = stack.ask("POST", "/v1/jobs", json=request).json()["id"]
+
+    def searching() -> bool:
+        progress = stack.job(job)["progress"]
+        return bool(progress and progress["done"] > 0)
+
+    until(searching, 50, "progress of the search")
+    (process,) = children(stack.worker_processes()[0])
+    assert stack.cancel(job)["state"] == "cancelled"
+    until(lambda: not alive(process), STOPPED_S, "the job process gone")
+    next_job_runs(stack, stack.upload(many[:9]))
 
 
 def test_cancelling_twice_changes_nothing(

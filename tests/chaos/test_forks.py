@@ -37,6 +37,17 @@ _index.search(_rows, 10)
 """
 
 
+def warmed_up(folder: Path) -> Path:
+    """Sources whose worker has searched with faiss before it forks."""
+    sources = copy_tree(folder / "tree")
+    with (sources / "workers" / "main.py").open("r+") as file:
+        text = file.read()
+        start = text.index("\nclass IsolatedWorker")
+        file.seek(0)
+        file.write(text[:start] + WARM_UP + text[start:])
+    return sources
+
+
 @pytest.fixture(scope="module")
 def many_rows() -> Any:
     """Enough rows that faiss shares a search among threads."""
@@ -80,6 +91,27 @@ def test_compiled_permutations_run_twice_on_one_worker(stack: Stack, dataset: st
     assert stack.worker_processes() == workers
 
 
+def test_our_own_search_runs_whatever_the_worker_has_searched(
+    serve: Callable[..., Stack], many_rows: Any, tmp_path: Path
+) -> None:
+    """It starts no thread pool of faiss's, so a pool the parent has started is not waited for."""
+    warmed = serve(sources=warmed_up(tmp_path), ASSAY_JOB_DEADLINE_S=str(COMPILED_S))
+    dataset = warmed.upload(many_rows)
+    workers = warmed.worker_processes()
+
+    for seed in (1, 2):
+        request = {
+            "kind": "neighbour_stability",
+            "inputs": {"gallery": {"dataset": dataset}},
+            "seed": seed,
+        }
+        answer = warmed.ask("POST", "/v1/jobs", json=request)
+        assert answer.status_code == 202, answer.text
+        assert warmed.ended(answer.json()["id"], COMPILED_S)["state"] == "succeeded"
+
+    assert warmed.worker_processes() == workers
+
+
 def test_a_search_that_hangs_because_its_worker_has_searched_is_never_left_running(
     serve: Callable[..., Stack],
     many_rows: Any,
@@ -87,13 +119,7 @@ def test_a_search_that_hangs_because_its_worker_has_searched_is_never_left_runni
     measured: Callable[[str, object], None],
 ) -> None:
     """It ends: with a report where the libraries survive a fork, else timed out and killed."""
-    sources = copy_tree(tmp_path / "tree")
-    with (sources / "workers" / "main.py").open("r+") as file:
-        text = file.read()
-        start = text.index("\nclass IsolatedWorker")
-        file.seek(0)
-        file.write(text[:start] + WARM_UP + text[start:])
-    warmed = serve(sources=sources, ASSAY_JOB_DEADLINE_S=str(DEADLINE_S))
+    warmed = serve(sources=warmed_up(tmp_path), ASSAY_JOB_DEADLINE_S=str(DEADLINE_S))
     dataset = warmed.upload(many_rows)
     workers = warmed.worker_processes()
 
