@@ -112,14 +112,19 @@ def outside(scores: Array, own: bool) -> Array:
 
 def top(scores: Array, k: int) -> Array:
     """The best k of each query, ties to the lower row."""
-    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    last = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
+    found = np.empty((len(scores), k), np.int64)
+    for i, line in enumerate(scores):
+        rows = np.flatnonzero(line >= last[i])
+        found[i] = rows[np.argsort(-line[rows], kind="stable")][:k]
+    return found
 
 
 def gaps(scores: Array, k: int) -> Array:
     """Score at place k minus the score after it; infinite where no row comes after it."""
-    ordered = -np.sort(-scores, axis=1)
-    if ordered.shape[1] == k:
+    if scores.shape[1] == k:
         return np.full(len(scores), np.inf)
+    ordered = -np.partition(-scores, (k - 1, k), axis=1)
     return np.asarray(ordered[:, k - 1] - ordered[:, k])
 
 

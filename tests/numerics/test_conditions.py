@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -87,6 +87,7 @@ def searched(draw: st.DrawFn) -> tuple[Array, Array | None, int]:
 
 
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "pq"])
+@settings(max_examples=20)
 @given(drawn=searched(), how=st.sampled_from(HOW), where=st.sampled_from(["gallery", "both"]))
 def test_moved_neighbours_and_certificates_are_those_of_whole_matrices(
     scheme: SchemeName, drawn: tuple[Array, Array | None, int], how: tuple[str, str], where: str
