@@ -140,6 +140,7 @@ class Condition:
             which = given.which[part]
             query_norms = given.query_norms[part]
             weight, turned = self._queries(given, which, query_norms)
+            common, drift = self._drift(given, which, turned)
             longest = given.search.longest + furthest
             slack[part] = resolution(rows.d) * np.maximum(weight, query_norms) * longest
             asked, divisors = self.queries.take(which)
@@ -147,8 +148,8 @@ class Condition:
             stability.move(
                 asked, divisors, self.single, *self.gallery.form, self.gallery.divisors,
                 listed.ids[part], listed.scores[part], listed.tail[part], last, last_id, moved,
-                weight, turned * given.search.longest, slack[part], furthest, ids[part],
-                scores[part], error[part], proved[part],
+                weight, common, drift, slack[part], furthest, ids[part], scores[part], error[part],
+                proved[part],
             )  # fmt: skip
             stability.certify(
                 listed.ids[part], listed.scores[part], listed.tail[part], last, last_id,
@@ -180,6 +181,13 @@ class Condition:
         gap = self.queries.rows.points(which) - given.queries.rows.points(which)
         apart = np.sqrt(np.einsum("ij,ij->i", gap, gap))
         return lengths_of(self.queries.rows, which), apart + resolution(self.gallery.d) * norms
+
+    def _drift(self, given: Given, which: Rows64, turned: Floats) -> tuple[Floats, Floats]:
+        """See `Search.drift`."""
+        if not turned.any():
+            return turned, turned
+        gap = self.queries.rows.points(which) - given.queries.rows.points(which)
+        return given.search.drift(gap, turned)
 
     def _certify_against_all(self, given: Given, status: NDArray[np.int8], slack: Floats) -> None:
         """Decide what only the rows that are not listed leave open, in place."""

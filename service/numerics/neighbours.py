@@ -166,40 +166,60 @@ class Search:
 
     rows: Coded
     threads: int
-    mean: Floats = field(init=False)
-    radius: float = field(init=False)
-    """Longest centred point."""
     norms: Floats = field(init=False)
     """Lengths of the points, (n,)."""
     longest: float = field(init=False)
+    centre: Floats = field(init=False)
+    """Mean of the points."""
+    spread: float = field(init=False)
+    """No point is further from the centre."""
+    mean: Floats = field(init=False)
+    """What is subtracted before the search: the centre, or nothing."""
+    radius: float = field(init=False)
+    """Longest of the rows searched."""
     shift: float = field(init=False)
     """Largest |mean.(g - mean)|."""
-    widest: float = field(init=False)
-    """No two points are further apart."""
 
     def __post_init__(self) -> None:
         grid = blocks(self.rows.n, self.rows.d)
         self.norms = lengths(self.rows, self.threads) / self.rows.divisors
         self.longest = float(self.norms.max())
-        self.mean = np.zeros(self.rows.d)
+        self.centre = np.zeros(self.rows.d)
         for part in ordered_map(
             lambda which: self.rows.points(which).sum(axis=0), grid, self.threads
         ):
-            self.mean += part
-        self.mean /= self.rows.n
+            self.centre += part
+        self.centre /= self.rows.n
 
         def reach(which: slice) -> tuple[float, float]:
-            centred = self.rows.points(which) - self.mean
+            centred = self.rows.points(which) - self.centre
             squares = np.einsum("ij,ij->i", centred, centred)
-            return float(np.sqrt(squares.max())), float(np.abs(centred @ self.mean).max())
+            return float(np.sqrt(squares.max())), float(np.abs(centred @ self.centre).max())
 
         found = list(ordered_map(reach, grid, self.threads))
-        self.radius = max(radius for radius, _ in found)
+        self.spread = max(radius for radius, _ in found) * (1 + 1e-9)
+        self.mean, self.radius = self.centre, self.spread
         self.shift = max(shift for _, shift in found)
-        self.widest = 2 * min(self.radius, self.longest) * (1 + 1e-9)
         if self.radius**2 + self.shift >= self.longest**2:
-            self.mean = np.zeros(self.rows.d)
-            self.radius, self.shift = self.longest, 0.0
+            self.mean, self.radius, self.shift = np.zeros(self.rows.d), self.longest, 0.0
+
+    @property
+    def widest(self) -> float:
+        """No two points are further apart."""
+        return 2 * min(self.spread, self.longest) * (1 + 1e-9)
+
+    def drift(self, turned: Floats, distance: Floats) -> tuple[Floats, Floats]:
+        """
+        By how much, and how much more at most, the scores of all rows move with a query.
+
+        Parameters
+        ----------
+        turned : (m, d) moved minus given queries
+        distance : (m,) at least their lengths
+        """
+        if self.spread < self.longest:
+            return turned @ self.centre, distance * self.spread
+        return np.zeros(len(turned)), distance * self.longest
 
     def tau(self, query_norms: Floats) -> Floats:
         """Gaps up to this are unresolved, (m,)."""

@@ -3,9 +3,10 @@
 """
 Neighbours of rows that have moved a little: found among old candidates, certified where they stay.
 
-With points q, g and moved points q', g' a score moves by at most |q'| |g' - g| + |q' - q| |g|. So what
-is listed for the rows as given bounds what any row can score once moved: the candidates within reach of
-the last place are scored again, and the rest is excluded by proof or searched again.
+With points q, g and moved points q', g' a score moves by (q' - q).c for any c, common to all rows,
+give or take |q'| |g' - g| + |q' - q| |g - c|. So what is listed for the rows as given bounds what any
+row can score once moved: the candidates within reach of the last place are scored again, and the rest
+is excluded by proof or searched again.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def move(
     last_id: Ids,
     moved: Floats,
     weight: Floats,
+    common: Floats,
     drift: Floats,
     slack: Floats,
     furthest: float,
@@ -55,8 +57,8 @@ def move(
     ids, scores, tail : (m, c), (m, c), (m,) candidates of the rows as given; see `Listed`
     last, last_id : (m,) score and row of the k-th neighbour as given
     moved : (n,) how far each row has moved
-    weight, drift, slack : (m,)
-        A score moves by at most weight * moved + drift; slack is the rounding of scores.
+    weight, common, drift, slack : (m,)
+        A score moves by `common`, give or take weight * moved + drift; slack is the rounding of scores.
     furthest : largest of `moved`
     best, best_scores : (m, k + 1) written
     error : (m,) written: the most that the score of one of the k neighbours as given moved
@@ -97,7 +99,7 @@ def move(
                 filled = keep(score, g, best_scores[i], best[i], filled)
                 if among:
                     error[i] = max(error[i], abs(score - scores[i, a]))
-        reach = tail[i] + weight[i] * furthest + drift[i] + slack[i]
+        reach = tail[i] + common[i] + weight[i] * furthest + drift[i] + slack[i]
         proved[i] = tail[i] == -np.inf or reach + slack[i] < best_scores[i, k - 1]
 
 

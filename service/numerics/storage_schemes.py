@@ -59,7 +59,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Fitted:
     """
     A scheme fitted to calibration rows.
 
@@ -115,7 +115,7 @@ class TooFewToTrain(ValueError):
     """Fewer calibration rows than centroids to place."""
 
 
-def fit(name: SchemeName, calibration: Points, n: int, d: int, threads: int) -> Scheme:
+def fit(name: SchemeName, calibration: Points, n: int, d: int, threads: int) -> Fitted:
     """
     A scheme with the constants that calibration rows give it.
 
@@ -135,13 +135,13 @@ def fit(name: SchemeName, calibration: Points, n: int, d: int, threads: int) -> 
     of 8-bit sub-vectors of 8 coordinates (of the largest divisor of d up to 8). Time O(n d).
     """
     if name == "fp16":
-        return Scheme(_half, np.uint16, 2 * d)
+        return Fitted(_half, np.uint16, 2 * d)
     if name == "bf16":
-        return Scheme(_bfloat16, np.float32, 2 * d)
+        return Fitted(_bfloat16, np.float32, 2 * d)
     if name == "int8_per_vector":
-        return Scheme(_symmetric_by_row, np.int8, d + 4)
+        return Fitted(_symmetric_by_row, np.int8, d + 4)
     if name == "binary":
-        return Scheme(_signs, np.int8, (d + 7) // 8, scale=np.full(d, 1 / np.sqrt(d)))
+        return Fitted(_signs, np.int8, (d + 7) // 8, scale=np.full(d, 1 / np.sqrt(d)))
     if name == "pq":
         return _product(calibration, n, d)
     if name in ("int8", "int8_quantile"):
@@ -149,13 +149,13 @@ def fit(name: SchemeName, calibration: Points, n: int, d: int, threads: int) -> 
     return _min_max(name, calibration, n, d, threads)
 
 
-def store(scheme: Scheme, points: Points, n: int, d: int, *, cosine: bool, threads: int) -> Stored:
+def store(scheme: Fitted, points: Points, n: int, d: int, *, cosine: bool, threads: int) -> Stored:
     """
     Rows as the scheme keeps them.
 
     Parameters
     ----------
-    scheme : Scheme
+    scheme : Fitted
     points : rows of a range, float64
     n, d : int
     cosine : bool
@@ -255,7 +255,7 @@ def _symmetric_by_row(x: Floats) -> Encoded:
     return Encoded(_rounded(x / scale[:, None]), row_scale=scale)
 
 
-def _symmetric(name: str, calibration: Points, n: int, d: int, threads: int) -> Scheme:
+def _symmetric(name: str, calibration: Points, n: int, d: int, threads: int) -> Fitted:
     grid = blocks(n, d)
     if name == "int8":
         parts = ordered_map(lambda which: np.abs(calibration(which)).max(axis=0), grid, threads)
@@ -265,7 +265,7 @@ def _symmetric(name: str, calibration: Points, n: int, d: int, threads: int) -> 
     scale = largest / 127
     constant = scale == 0
     scale[constant] = 1.0
-    return Scheme(
+    return Fitted(
         lambda x: Encoded(_rounded(x / scale), clipped=np.abs(x) > largest),
         np.int8,
         d,
@@ -285,7 +285,7 @@ def _quantiles(calibration: Points, n: int, d: int) -> Floats:
     return found
 
 
-def _min_max(name: str, calibration: Points, n: int, d: int, threads: int) -> Scheme:
+def _min_max(name: str, calibration: Points, n: int, d: int, threads: int) -> Fitted:
     """Ranges in float32, as FAISS trains and applies them; `int8_minmax_round` in float64."""
     single = name != "int8_minmax_round"
 
@@ -314,7 +314,7 @@ def _min_max(name: str, calibration: Points, n: int, d: int, threads: int) -> Sc
         return Encoded(inside, clipped=(x < low) | (x > high))
 
     at, wide = low.astype(np.float64), width.astype(np.float64)
-    return Scheme(
+    return Fitted(
         cells if single else nearest,
         np.uint8,
         (d + 1) // 2 if name == "int4" else d,
@@ -325,7 +325,7 @@ def _min_max(name: str, calibration: Points, n: int, d: int, threads: int) -> Sc
     )
 
 
-def _product(calibration: Points, n: int, d: int) -> Scheme:
+def _product(calibration: Points, n: int, d: int) -> Fitted:
     centroids = 1 << PQ_BITS
     if n < centroids:
         raise TooFewToTrain(f"{n} calibration rows; {centroids} centroids need as many.")
@@ -333,16 +333,15 @@ def _product(calibration: Points, n: int, d: int) -> Scheme:
     quantiser = faiss.ProductQuantizer(d, d // width, PQ_BITS)
     quantiser.cp.min_points_per_centroid = 1  # faiss warns on standard error
     sample = min(n, quantiser.cp.max_points_per_centroid * centroids)
-    rows = [
-        np.clip(calibration(which), -SQUARE_LIMIT, SQUARE_LIMIT).astype(np.float32)
-        for which in blocks(sample, d)
-    ]
+    rows = np.empty((sample, d), np.float32)
+    for which in blocks(sample, d):
+        rows[which] = np.clip(calibration(which), -SQUARE_LIMIT, SQUARE_LIMIT)
     faiss.omp_set_num_threads(1)
-    quantiser.train(np.concatenate(rows))
+    quantiser.train(rows)
 
     def encode(x: Floats) -> Encoded:
         faiss.omp_set_num_threads(1)
         codes = quantiser.compute_codes(x.astype(np.float32))
         return Encoded(quantiser.decode(codes))  # type: ignore
 
-    return Scheme(encode, np.float32, d // width, limit=SQUARE_LIMIT)
+    return Fitted(encode, np.float32, d // width, limit=SQUARE_LIMIT)

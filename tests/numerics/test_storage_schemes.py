@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from service.numerics.coded import as_given
-from service.numerics.storage_schemes import Scheme, Stored, TooFewToTrain, fit, offset, store
+from service.numerics.storage_schemes import Fitted, Stored, TooFewToTrain, fit, offset, store
 from tests.stored_by_hand import SCHEMES, bfloat16, stored, unit
 
 Array = NDArray[Any]
@@ -23,17 +23,17 @@ TYPES = {
 }
 
 
-def fitted(name: str, calibration: Array, threads: int = 1) -> Scheme:
+def fitted(name: str, calibration: Array, threads: int = 1) -> Fitted:
     x = np.asarray(calibration, np.float64)
     return fit(name, lambda which: x[which], *x.shape, threads)  # type: ignore[arg-type]
 
 
-def kept(scheme: Scheme, rows: Array, *, cosine: bool = False, threads: int = 1) -> Stored:
+def kept(scheme: Fitted, rows: Array, *, cosine: bool = False, threads: int = 1) -> Stored:
     x = np.asarray(rows, np.float64)
     return store(scheme, lambda which: x[which], *x.shape, cosine=cosine, threads=threads)
 
 
-def read_back(scheme: Scheme, rows: Array) -> Array:
+def read_back(scheme: Fitted, rows: Array) -> Array:
     return kept(scheme, rows).rows.take(slice(None))
 
 

@@ -27,7 +27,6 @@ from service.checks.neighbour_stability.declared import (
     Reference,
     ScoreError,
     StorageFacts,
-    conditions_of,
 )
 from service.checks.neighbour_stability.part import FACTS, part, plan
 from service.numerics.moments import Units
@@ -91,8 +90,8 @@ def neighbour_stability(
         reference=summary.reference(),
         conditions={
             name: summary.condition(name)
-            for listed in params.listed
-            for name in conditions_of(listed)
+            for conditions in params.wanted.values()
+            for name in conditions
         },
     )
     _warn(context, results)

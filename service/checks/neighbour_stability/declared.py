@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,7 @@ from service.check import (
 from service.dataset import Dataset, Labels
 from service.numerics.storage_schemes import SchemeName
 
-Listed = Literal["fp32_arithmetic", "offset"] | SchemeName
+Scheme = Literal["fp32_arithmetic", "offset"] | SchemeName
 ConditionName = Literal[
     "fp32_arithmetic",
     "fp16_gallery",
@@ -49,13 +49,16 @@ ConditionName = Literal[
 ]
 
 
-def conditions_of(listed: str) -> list[ConditionName]:
-    """The conditions that one listed scheme yields."""
-    ends = {
-        "fp32_arithmetic": [""],
-        "offset": ["_reference", "_fp16_gallery", "_fp16_both"],
-    }.get(listed, ["_gallery", "_both"])
-    return [listed + end for end in ends]  # type: ignore[misc]
+Asked = Scheme | ConditionName
+ENDS: dict[str, list[str]] = {
+    "fp32_arithmetic": [""],
+    "offset": ["_reference", "_fp16_gallery", "_fp16_both"],
+}
+CONDITIONS: dict[Scheme, list[ConditionName]] = {
+    scheme: [scheme + end for end in ENDS.get(scheme, ["_gallery", "_both"])]
+    for scheme in ("fp32_arithmetic", *get_args(SchemeName), "offset")
+}
+"""The conditions of each scheme."""
 
 
 class NeighbourStabilityInputs(Inputs):
@@ -81,31 +84,38 @@ class NeighbourStabilityParams(Params):
     storage: Literal["unit", "as_given"] | None = None
     """Whether rows are brought to length one before they are stored; by default where scoring is
     cosine."""
-    conditions: list[Listed] | None = Field(default=None, min_length=1, max_length=12)
-    """Schemes to try; by default fp32_arithmetic, fp16, int8, and for rows of length one offset."""
+    conditions: list[Asked] | None = Field(default=None, min_length=1, max_length=24)
+    """Schemes, each with all its conditions, or single conditions; by default fp32_arithmetic, fp16,
+    int8, and for rows of length one offset."""
     offset: float = Field(default=10.0, ge=0, le=1e6)
     """Length of the common offset along (1, ..., 1) that `offset` adds to unit rows."""
 
     @model_validator(mode="after")
     def _filled_in(self) -> Self:
         unit = self.storage or ("unit" if self.scoring == "cosine" else "as_given")
-        listed: list[Listed] = ["fp32_arithmetic", "fp16", "int8"]
-        if unit == "unit" and self.scoring == "cosine":
-            listed.append("offset")
-        asked = list(dict.fromkeys(self.conditions or listed))
-        if "offset" in asked and "offset" not in listed:
+        default: list[Asked] = ["fp32_arithmetic", "fp16", "int8"]
+        moved = unit == "unit" and self.scoring == "cosine"
+        if moved:
+            default.append("offset")
+        asked = list(dict.fromkeys(self.conditions or default))
+        if not moved and any(name.startswith("offset") for name in asked):
             raise ValueError("`offset` needs rows of length one that are scored by cosine")
         object.__setattr__(self, "storage", unit)
         object.__setattr__(self, "conditions", asked)
         return self
 
     @property
-    def listed(self) -> list[Listed]:
-        """Schemes to try, each once."""
-        return self.conditions or []
+    def wanted(self) -> dict[Scheme, list[ConditionName]]:
+        """Conditions to try, by scheme, in the order of the catalogue."""
+        asked = set(self.conditions or [])
+        found = {
+            scheme: [one for one in conditions if scheme in asked or one in asked]
+            for scheme, conditions in CONDITIONS.items()
+        }
+        return {scheme: conditions for scheme, conditions in found.items() if conditions}
 
     def names(self) -> dict[str, list[str]]:
-        wanted = [str(name) for listed in self.listed for name in conditions_of(listed)]
+        wanted = [str(name) for conditions in self.wanted.values() for name in conditions]
         return {"k": [str(self.k)], "condition": wanted}
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from service.check import Arrays, Context
 from service.checks.neighbour_stability.declared import (
-    Listed,
     NeighbourStabilityInputs,
     NeighbourStabilityParams,
+    Scheme,
 )
 from service.dataset import Dataset
 from service.errors import Fault, Internal, InvalidRequest
@@ -25,7 +25,7 @@ from service.numerics.rows import SAFE_SQUARE, norms
 from service.numerics.rows import blocks as row_blocks
 from service.numerics.single import in_single
 from service.numerics.storage_schemes import (
-    Scheme,
+    Fitted,
     SchemeName,
     Stored,
     TooFewToTrain,
@@ -68,7 +68,7 @@ def part(
     grid = Grid(context, inputs, params)
     n = grid.asked.rows.n
     batches = [blocks[i : i + BATCH_BLOCKS] for i in range(0, len(blocks), BATCH_BLOCKS)]
-    steps = 1 + len(params.listed)
+    steps = 1 + len(params.wanted)
     found: list[dict[str, NDArray[Any]]] = []
     with context.stage("neighbours") as step:
         for number, batch in enumerate(batches):
@@ -79,8 +79,8 @@ def part(
 
             given = grid.given(grid.native, grid.asked, which, tell)
             arrays = grid.reference(given)
-            for place, listed in enumerate(params.listed, start=1):
-                arrays |= grid.condition(given, listed, len(batch))
+            for place, scheme in enumerate(params.wanted, start=1):
+                arrays |= grid.conditions(given, scheme, len(batch))
                 step(100 * (number * steps + place + 1), 100 * steps * len(batches))
             found.append(arrays)
     return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
@@ -136,17 +136,17 @@ class Grid:
             "hits": self._hits(given, given.found.ids),
         }
 
-    def condition(self, given: Given, listed: Listed, blocks: int) -> dict[str, NDArray[Any]]:
-        """Numbers of the conditions a listed scheme yields, by query."""
-        if listed == "fp32_arithmetic":
+    def conditions(self, given: Given, scheme: Scheme, blocks: int) -> dict[str, NDArray[Any]]:
+        """Numbers of a scheme's conditions, by query."""
+        if scheme == "fp32_arithmetic":
             rows = in_single(given.search.rows, self.threads)
-            asked = self.asked
-            asked = Queries(rows if asked.own else in_single(asked.rows, self.threads), asked.own)
+            own = self.asked.own
+            asked = Queries(rows if own else in_single(self.asked.rows, self.threads), own)
             condition = Condition(given.search, rows, asked, single=True, threads=self.threads)
-            return self._numbers(listed, given, self._outcome(listed, condition, given))
-        if listed == "offset":
+            return self._numbers(scheme, given, self._outcome(scheme, condition, given))
+        if scheme == "offset":
             return self._offset(given, blocks)
-        return dict(self._stored(listed, listed, given, blocks))
+        return dict(self._stored(scheme, scheme, given, blocks))
 
     def _offset(self, given: Given, blocks: int) -> dict[str, NDArray[Any]]:
         length = self.params.offset
@@ -158,8 +158,7 @@ class Grid:
         away = self.given(Search(rows, self.threads), moved, given.which)
         arrays = self._numbers("offset_reference", given, self._moved(given, away))
         arrays["offset_reference.margin"] = away.found.gap
-        arrays |= dict(self._stored("offset_fp16", "fp16", away, blocks))
-        return arrays
+        return arrays | dict(self._stored("offset_fp16", "fp16", away, blocks))
 
     def _moved(self, given: Given, away: Given) -> Outcome:
         """The neighbours among other rows, which certify nothing of those as given."""
@@ -181,16 +180,20 @@ class Grid:
         self, name: str, scheme: SchemeName, given: Given, blocks: int
     ) -> Iterator[tuple[str, NDArray[Any]]]:
         gallery, asked = given.search.rows, given.queries
+        names = self.params.names()["condition"]
+        ends = [end for end in ("gallery", "both") if f"{name}_{end}" in names]
         try:
             fitted = self._fitted(scheme, given)
         except TooFewToTrain:
-            for end in ("gallery", "both"):
+            for end in ends:
                 yield f"{name}_{end}.facts", np.full((blocks, len(FACTS)), np.nan)
             return
         kept = self._kept(fitted, gallery)
-        kept_queries = kept if asked.own else self._kept(fitted, asked.rows)
-        for end, queries in (("gallery", asked), ("both", Queries(kept_queries.rows, asked.own))):
+        shared = asked.own or "both" not in ends
+        kept_queries = kept if shared else self._kept(fitted, asked.rows)
+        for end in ends:
             both = end == "both"
+            queries = Queries(kept_queries.rows, asked.own) if both else asked
             facts = _facts(kept, kept_queries if both and not asked.own else None)
             yield f"{name}_{end}.facts", np.tile([*facts, fitted.bytes_per_vector], (blocks, 1))
             yield f"{name}_{end}.overflow", _first(kept.overflow, blocks)
@@ -202,7 +205,7 @@ class Grid:
                 outcome = self._outcome(f"{name}_{end}", condition, given)
             yield from self._numbers(f"{name}_{end}", given, outcome).items()
 
-    def _fitted(self, scheme: SchemeName, given: Given) -> Scheme:
+    def _fitted(self, scheme: SchemeName, given: Given) -> Fitted:
         rows = given.search.rows
         if self.inputs.calibration is not None:
             rows = self._rows(self.inputs.calibration, "calibration")
@@ -211,7 +214,7 @@ class Grid:
         points = rows.points if self.unit else rows.take
         return fit(scheme, points, rows.n, rows.d, self.threads)
 
-    def _kept(self, scheme: Scheme, rows: Coded) -> Stored:
+    def _kept(self, scheme: Fitted, rows: Coded) -> Stored:
         points = rows.points if self.unit else rows.take
         return store(scheme, points, rows.n, rows.d, cosine=self.cosine, threads=self.threads)
 
