@@ -6,6 +6,7 @@ from service.check import Check
 from service.checks.cosine_floor import cosine_floor
 from service.checks.geometry import geometry
 from service.checks.group_structure import group_structure
+from service.checks.label_neighbours import label_neighbours
 from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
 
@@ -13,6 +14,7 @@ CATALOGUE: tuple[Check, ...] = (
     geometry,
     cosine_floor,
     group_structure,
+    label_neighbours,
     neighbour_stability,
     power,
 )
