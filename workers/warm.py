@@ -37,13 +37,10 @@ def main() -> None:
     for dtype, writeable in itertools.product(DTYPES, (True, False)):  # mapped rows are read-only
         equal = np.ones((120, 8), dtype)
         equal.flags.writeable = writeable
-        label_neighbours.run(
-            Context(),
-            label_neighbours.inputs(
-                vectors=Dataset(equal), labels=Labels.of([i % 2 for i in range(120)])
-            ),
-            label_neighbours.params(),
+        inputs = label_neighbours.inputs.model_validate(
+            {"vectors": Dataset(equal), "labels": groups}
         )
+        label_neighbours.run(Context(), inputs, label_neighbours.params())
 
 
 if __name__ == "__main__":
