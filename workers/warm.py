@@ -4,14 +4,16 @@ Compile every kernel once, so that no job waits for it: `assay serve` and the im
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
 
 from service.check import Context
 from service.checks.group_structure import group_structure
+from service.checks.label_neighbours import label_neighbours
 from service.checks.neighbour_stability import neighbour_stability
-from service.dataset import Dataset, Labels
+from service.dataset import DTYPES, Dataset, Labels
 
 SCHEMES = ["fp32_arithmetic", "fp16", "int8", "int8_qt8"]
 """One of each type of code."""
@@ -32,6 +34,13 @@ def main() -> None:
             neighbour_stability.inputs.model_validate({"gallery": Dataset(given)}),
             neighbour_stability.params.model_validate({"conditions": SCHEMES}),
         )
+    for dtype, writeable in itertools.product(DTYPES, (True, False)):  # mapped rows are read-only
+        equal = np.ones((120, 8), dtype)
+        equal.flags.writeable = writeable
+        inputs = label_neighbours.inputs.model_validate(
+            {"vectors": Dataset(equal), "labels": groups}
+        )
+        label_neighbours.run(Context(), inputs, label_neighbours.params())
 
 
 if __name__ == "__main__":

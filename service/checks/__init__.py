@@ -6,13 +6,17 @@ from service.check import Check
 from service.checks.cosine_floor import cosine_floor
 from service.checks.geometry import geometry
 from service.checks.group_structure import group_structure
+from service.checks.label_neighbours import label_neighbours
 from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
+from service.checks.search_hygiene import search_hygiene
 
 CATALOGUE: tuple[Check, ...] = (
     geometry,
+    search_hygiene,
     cosine_floor,
     group_structure,
+    label_neighbours,
     neighbour_stability,
     power,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -107,22 +108,17 @@ def test_the_request_schema_takes_what_the_service_takes(kind: str, door: Any) -
 def test_every_measure_is_where_the_catalogue_says(kind: str, door: Any, made: Any) -> None:
     """Walked in the report: a number within its declared range, or an estimate, or null."""
     measures = door.get(f"/v1/checks/{kind}").json()["measures"]
-    results = made(kind)["results"]
+    report = made(kind)
+    results = report["results"]
     assert len({measure["path"] for measure in measures}) == len(measures)
-    names = {
-        "{model}": "model_1",
-        "{later}": "model_2",
-        "{earlier}": "model_1",
-        "{condition}": "fp16_both",
-        "@{k}": "@10",
-    }
+    names = {"model": "model_1", "later": "model_2", "earlier": "model_1"}
+    params = BY_KIND[kind].params.model_validate(report["params"])
+    names |= {place: values[0] for place, values in params.names().items()}
     for measure in measures:
         node: Any = results
-        path = measure["path"]
-        for place, name in names.items():
-            path = path.replace(place, name)
-        for key in path.split("."):
-            node = None if node is None else node[key]
+        for key in measure["path"].split("."):
+            name = re.sub(r"\{(\w+)\}", lambda place: names[place[1]], key)
+            node = None if node is None else node[name]
         if node is None:
             continue
         assert isinstance(node, dict) == (measure["shape"] != "scalar"), measure["path"]

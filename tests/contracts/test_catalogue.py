@@ -54,6 +54,7 @@ COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("group_structure", "levels"): lambda i: i // 6 % 2,
     ("group_structure", "response"): lambda i: (i * i) % 7,
 }
+SMALL = {"k": 3, "min_support": 2}
 
 checks = pytest.mark.parametrize("check", CATALOGUE, ids=[check.kind for check in CATALOGUE])
 seeds = st.integers(0, 10**6)
@@ -153,13 +154,18 @@ def results(
 
 
 def few(check: Check) -> dict[str, Any]:
-    """Small numbers where a check asks for many resamples or neighbours; more teach no more here."""
-    found = {
+    """
+    Small numbers where a check asks for many resamples; one thousand teach no more here.
+
+    Those of `SMALL` are such that eight rows are enough.
+    """
+    fields = check.params.model_fields
+    many = {
         name: 39
-        for name, info in check.params.model_fields.items()
+        for name, info in fields.items()
         if isinstance(info.default, int) and info.default > 50
     }
-    return {**found, "k": 3} if "k" in check.params.model_fields else found
+    return {**many, **{name: SMALL[name] for name in fields if name in SMALL}}
 
 
 def literals(annotation: Any) -> Iterator[Any]:
