@@ -29,6 +29,7 @@ def main() -> None:
     )
     group_structure.run(Context(), inputs, group_structure.params())
     for given in (rows, rows.astype(np.float64), rows.astype(np.float16)):
+        given.flags.writeable = False  # as mapped rows are
         neighbour_stability.run(
             Context(),
             neighbour_stability.inputs.model_validate({"gallery": Dataset(given)}),
