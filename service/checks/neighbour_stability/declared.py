@@ -84,7 +84,7 @@ class NeighbourStabilityParams(Params):
     storage: Literal["unit", "as_given"] | None = None
     """Whether rows are brought to length one before they are stored; by default where scoring is
     cosine."""
-    conditions: list[Asked] | None = Field(default=None, min_length=1, max_length=24)
+    conditions: list[Asked] | None = Field(default=None, min_length=1, max_length=36)
     """Schemes, each with all its conditions, or single conditions; by default fp32_arithmetic, fp16,
     int8, and for rows of length one offset."""
     offset: float = Field(default=10.0, ge=0, le=1e6)
