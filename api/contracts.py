@@ -12,14 +12,23 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.problems import MEDIA_TYPE
+from api.routes.gates import Promotion
 from service.checks import CATALOGUE
 from service.formats.json_body import DatasetBody
 from service.gate import Policy
 from service.operations import Services
-from service.references import ColumnRef, DatasetRef
+from service.references import (
+    BaselineColumn,
+    BaselineRef,
+    ColumnRef,
+    DatasetRef,
+    InlineColumn,
+    InlineVectors,
+)
 from service.report import REPORTS
 from service.request import REQUESTS
 from service.storage.memory import (
+    MemoryBaselines,
     MemoryDatasets,
     MemoryGates,
     MemoryJobs,
@@ -29,6 +38,8 @@ from service.storage.memory import (
 )
 
 EXAMPLES = Path(__file__).parent.parent / "openapi" / "examples"
+BOUND = (DatasetRef, BaselineRef, InlineVectors, ColumnRef, BaselineColumn, InlineColumn)
+"""What an input of a policy may be bound to."""
 REF = "#/components/schemas/{model}"
 
 
@@ -49,7 +60,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, summary=app.summary, routes=app.routes
     )
     models: list[type[BaseModel]] = [
-        *REQUESTS.values(), DatasetBody, Policy, DatasetRef, ColumnRef,
+        *REQUESTS.values(), DatasetBody, Policy, *BOUND, Promotion,
     ]  # fmt: skip
     refs, schemas = models_json_schema(
         [(model, "validation") for model in models], ref_template=REF
@@ -62,7 +73,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         return refs[model, "validation"]
 
     kinds = [ref(model) for model in REQUESTS.values()]
-    bound = {"anyOf": [ref(DatasetRef), ref(ColumnRef)]}
+    bound = {"anyOf": [ref(model) for model in BOUND]}
     gate = {
         "type": "object",
         "required": ["policy"],
@@ -73,6 +84,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
             "tags": {"type": "object", "additionalProperties": {"type": "string"}},
         },
     }
+    only_policy = {**gate, "properties": {"policy": ref(Policy)}}
     bodies: dict[str, dict[str, Any]] = {
         "/v1/datasets": {
             "application/x-npy": {"schema": {"type": "string", "format": "binary"}},
@@ -81,9 +93,13 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         },
         "/v1/jobs": {"application/json": {"schema": {"oneOf": kinds}}},
         "/v1/gates": {"application/json": {"schema": gate}},
+        "/v1/gates/validate": {"application/json": {"schema": only_policy}},
+        "/v1/gates/{gate_id}/promote": {"application/json": {"schema": ref(Promotion)}},
+        "/v1/baselines/{name}": {"application/json": {"schema": ref(DatasetRef)}},
     }
     for path, content in bodies.items():
-        found["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
+        method = "post" if "post" in found["paths"][path] else "put"
+        found["paths"][path][method]["requestBody"] = {"required": True, "content": content}
     found["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "A key of `assay keys create`."}
     }
@@ -156,6 +172,7 @@ def memory_services() -> Services:
         jobs=MemoryJobs(),
         gates=MemoryGates(),
         queue=MemoryQueue(),
+        baselines=MemoryBaselines(),
         parts=MemoryParts(),
     )
 

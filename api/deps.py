@@ -13,7 +13,7 @@ from fastapi import Depends, Request, Response
 from pydantic import BaseModel
 
 from api.auth import Identity, Keys, Scope, identify
-from service.errors import PayloadTooLarge
+from service.errors import InvalidRequest, PayloadTooLarge
 from service.formats.json_body import decode_json
 from service.operations import Services
 
@@ -72,6 +72,25 @@ def wanted_wait(request: Request) -> int | None:
     """Seconds of `Prefer: wait=N` (RFC 7240), at most 60."""
     match = WAIT.search(", ".join(request.headers.getlist("prefer")))
     return min(int(match[1]), LONGEST_WAIT_S) if match else None
+
+
+def wanted_tag(tag: str | None) -> tuple[str, str] | None:
+    """Name and value of `name:value`."""
+    if tag is None:
+        return None
+    name, colon, value = tag.partition(":")
+    if not colon:
+        raise InvalidRequest("`tag` is `name:value`.")
+    return name, value
+
+
+def prefers(request: Request, media_type: str) -> bool:
+    """Whether a caller would rather have this type than JSON (RFC 9110, weights left out)."""
+    accepted = [
+        part.partition(";")[0].strip().lower()
+        for part in request.headers.get("accept", "").split(",")
+    ]
+    return media_type in accepted and "application/json" not in accepted
 
 
 async def wait_for(read: Callable[[], T], ended: Callable[[T], bool], seconds: int | None) -> T:

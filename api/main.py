@@ -12,7 +12,7 @@ from api import problems
 from api.auth import Keys
 from api.contracts import describe
 from api.metrics import Measured, Metrics
-from api.routes import checks, datasets, gates, health, jobs
+from api.routes import baselines, checks, datasets, gates, health, jobs
 from service import logs
 from service.operations import Services
 from service.settings import Settings
@@ -22,7 +22,14 @@ RETRIES = 4
 TIMEOUT_S = 3.0
 """A request sits out a restart of Redis, not an outage."""
 
-ROUTERS = (datasets.router, checks.router, jobs.router, gates.router, health.router)
+ROUTERS = (
+    datasets.router,
+    baselines.router,
+    checks.router,
+    jobs.router,
+    gates.router,
+    health.router,
+)
 
 
 def create_app(services: Services, keys: Keys | None = None) -> FastAPI:

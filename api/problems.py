@@ -35,6 +35,8 @@ STATUS = {
     "unknown-dataset": 404,
     "unknown-job": 404,
     "unknown-gate": 404,
+    "unknown-baseline": 404,
+    "gate-not-passed": 409,
     "unknown-path": 404,
     "method-not-allowed": 405,
     "report-not-ready": 409,

@@ -6,6 +6,7 @@ import inspect
 import types
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import (
     Any,
     ClassVar,
@@ -57,6 +58,7 @@ __all__ = [
     "measure",
     "models",
     "named",
+    "optional",
     "vectors",
 ]
 
@@ -114,11 +116,13 @@ def measure(
     high: float | None = None,
     better: Literal["higher", "lower"] | None = None,
     invariance: tuple[Invariance, ...] = (),
+    needs: tuple[str, ...] = (),
 ) -> Any:
     """
     Declare a number that gates, dashboards and the catalogue know.
 
-    `invariance` names the maps of the rows it finally uses that leave it unchanged.
+    `invariance` names the maps of the rows it finally uses that leave it unchanged; `needs`, the
+    roles and params without which it is null; a p-value that is a bare number has unit "p".
     """
     declared: dict[str, Any] = {
         "unit": unit,
@@ -126,8 +130,14 @@ def measure(
         "high": high,
         "better": better,
         "invariance": list(invariance),
+        "needs": list(needs),
     }
     return Field(json_schema_extra={"measure": declared})
+
+
+def optional(*, needs: tuple[str, ...]) -> Any:
+    """Declare results that are null without these roles and params."""
+    return Field(json_schema_extra={"needs": list(needs)})
 
 
 def named(place: str) -> Any:
@@ -150,7 +160,13 @@ class Measure(Model):
     """Direction, where there is one."""
     invariance: list[Invariance]
     """Maps of the rows it finally uses that leave it unchanged; empty for none."""
+    needs: list[str]
+    """Roles and params without which it is null."""
     shape: Literal["scalar", "estimated", "p_value"]
+
+    @property
+    def is_p_value(self) -> bool:
+        return self.shape == "p_value" or self.unit == "p"
 
 
 class Inputs(BaseModel):
@@ -179,6 +195,8 @@ class Slot:
     numeric: bool = False
     most: int | None = None
     """How many models it takes; None for a role of one."""
+    parts: tuple[str, ...] = ("vectors",)
+    """The matrices of each of several models."""
     more_than: str | None = None
     """The parameter it needs more rows than."""
 
@@ -286,7 +304,7 @@ class Check:
     @property
     def measures(self) -> tuple[Measure, ...]:
         """Every measure of the results, in reading order."""
-        return tuple(_measures(self.results, ""))
+        return _all_measures(self.results)
 
     def memory_bytes(self, input_bytes: int) -> int:
         """Memory the check may use beside its mapped inputs."""
@@ -296,21 +314,31 @@ class Check:
 SHAPES: dict[type, str] = {Estimate: "estimated", PValue: "p_value"}
 
 
-def _measures(model: type[BaseModel], prefix: str) -> Iterator[Measure]:
+@cache
+def _all_measures(results: type[Results]) -> tuple[Measure, ...]:
+    return tuple(_measures(results, ""))
+
+
+def _measures(
+    model: type[BaseModel], prefix: str, needs: tuple[str, ...] = ()
+) -> Iterator[Measure]:
     for name, info in model.model_fields.items():
-        declared = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        extra = info.json_schema_extra
+        declared: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
         kind, names = _by_name(info.annotation, declared.get("named"))
-        if isinstance(declared.get("measure"), dict):
+        if isinstance(found := declared.get("measure"), dict):
             yield Measure.model_validate(
                 {
-                    **declared["measure"],  # type: ignore[dict-item]
+                    **found,
+                    "needs": [*needs, *found["needs"]],
                     "path": f"{prefix}{name}{names}",
                     "description": info.description or "",
                     "shape": SHAPES.get(kind, "scalar"),
                 }
             )
         elif isinstance(kind, type) and issubclass(kind, Results):
-            yield from _measures(kind, f"{prefix}{name}{names}.")
+            inner = (*needs, *declared.get("needs", ()))
+            yield from _measures(kind, f"{prefix}{name}{names}.", inner)
 
 
 def _by_name(annotation: Any, named: Any) -> tuple[Any, str]:

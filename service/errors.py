@@ -16,6 +16,8 @@ Every error the service can state, in one tree.
     ├── UnknownDataset         unknown-dataset
     ├── UnknownJob             unknown-job
     ├── UnknownGate            unknown-gate
+    ├── UnknownBaseline        unknown-baseline
+    ├── GateNotPassed          gate-not-passed
     ├── ReportNotReady         report-not-ready
     ├── UnsupportedFormat      unsupported-format
     ├── MalformedPayload       malformed-payload
@@ -141,6 +143,16 @@ class UnknownJob(AssayError):
 class UnknownGate(AssayError):
     code = "unknown-gate"
     title = "There is no such gate run"
+
+
+class UnknownBaseline(AssayError):
+    code = "unknown-baseline"
+    title = "There is no such baseline"
+
+
+class GateNotPassed(AssayError):
+    code = "gate-not-passed"
+    title = "The gate has not passed"
 
 
 class ReportNotReady(AssayError):

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from service.errors import Fault, InvalidRequest, pointer_to
-from service.gate import Policy, PolicyModel, judge, read_policy, verdict_digest
+from service.baseline import Baseline
+from service.binding import column_of, vectors_of
+from service.check import Warned
+from service.errors import Fault, GateNotPassed, InvalidRequest, pointer_to
+from service.gate import (
+    InputKind,
+    Policy,
+    PolicyModel,
+    Verdict,
+    judge,
+    read_policy,
+    verdict_digest,
+)
 from service.job import GateRun, Job, new_id, now
 from service.operations import Services, cancel, report_of, submit
-from service.references import ColumnRef, DatasetRef
-from service.report import ReportBase
-from service.request import invalid, parse_request
-
-_BOUND: TypeAdapter[dict[str, DatasetRef | ColumnRef]] = TypeAdapter(
-    dict[str, DatasetRef | ColumnRef]
+from service.references import (
+    BaselineColumn,
+    BaselineRef,
+    ColumnRef,
+    ColumnValue,
+    DatasetRef,
+    InlineColumn,
+    VectorsValue,
 )
+from service.request import did_you_mean, invalid, parse_request
+
+Stored = DatasetRef | ColumnRef
+VALUES: dict[InputKind, TypeAdapter[Any]] = {
+    "vectors": TypeAdapter(VectorsValue),
+    "column": TypeAdapter(ColumnValue),
+}
+"""What an input of each kind is bound to."""
 
 
 def run_gate(
@@ -25,42 +47,65 @@ def run_gate(
 ) -> GateRun:
     """Start a gate: every check of the policy becomes a job, cached where its report exists."""
     policy = read_policy(policy_body)
-    inputs = _bind(policy, inputs_body)
-    requests = {}
-    for name, wanted in policy.checks.items():
-        body = {
-            "kind": wanted.kind,
-            "inputs": {role: _value(inputs, bound) for role, bound in wanted.inputs.items()},
-            "params": wanted.params,
-            "seed": wanted.seed,
-            "tags": tags,
-        }
-        requests[name] = parse_request(body)
-    jobs: dict[str, str] = {}
+    values = _bind(policy, inputs_body)
+    inputs = _stored(services, project, values)
+    baselines = {
+        name: value.baseline
+        for name, value in values.items()
+        if isinstance(value, (BaselineRef, BaselineColumn))
+    }
+    requests = {
+        (name, level): parse_request(_body(policy, inputs, name, level, tags))
+        for name, levels in policy.runs().items()
+        for level in levels
+    }
+    jobs: dict[tuple[str, float], str] = {}
     with ExitStack() as undo:  # every job is cancelled, also if cancelling another fails
-        for name, request in requests.items():
-            jobs[name] = submit(services, project, request).id
-            undo.callback(cancel, services, project, jobs[name])
-        run = _started(services, project, policy, inputs, tags, jobs)
+        for key, request in requests.items():
+            jobs[key] = submit(services, project, request).id
+            undo.callback(cancel, services, project, jobs[key])
+        run = _started(services, project, policy, inputs, baselines, tags, jobs)
         undo.pop_all()
     return run
+
+
+def _body(
+    policy: Policy,
+    inputs: dict[str, Stored],
+    name: str,
+    level: float,
+    tags: dict[str, str],
+) -> dict[str, Any]:
+    """A check of the policy as the body of a job."""
+    wanted = policy.checks[name]
+    asked = {} if level == wanted.typed_params.level else {"level": level}
+    return {
+        "kind": wanted.kind,
+        "inputs": {role: _value(inputs, bound) for role, bound in wanted.inputs.items()},
+        "params": {**wanted.params, **asked},
+        "seed": wanted.seed,
+        "tags": tags,
+    }
 
 
 def _started(
     services: Services,
     project: str,
     policy: Policy,
-    inputs: dict[str, DatasetRef | ColumnRef],
+    inputs: dict[str, Stored],
+    baselines: dict[str, str],
     tags: dict[str, str],
-    jobs: dict[str, str],
+    jobs: dict[tuple[str, float], str],
 ) -> GateRun:
     run = GateRun(
         id=new_id("gate"),
         project=project,
         policy=policy,
         inputs=inputs,
+        baselines=baselines,
         tags=tags,
-        jobs=jobs,
+        jobs={name: jobs[name, policy.level(name)] for name in policy.checks},
+        fail_jobs={name: job for (name, level), job in jobs.items() if level != policy.level(name)},
         state="running",
         created_at=now(),
     )
@@ -69,36 +114,60 @@ def _started(
 
 
 def _value(
-    inputs: dict[str, DatasetRef | ColumnRef], bound: str | list[PolicyModel]
+    inputs: dict[str, Stored], bound: str | list[PolicyModel]
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """The value of a role from the data its names are bound to."""
     if isinstance(bound, str):
         return inputs[bound].model_dump()
-    return [{**inputs[one.vectors].model_dump(), "name": one.name} for one in bound]
+    return [_model(inputs, one) for one in bound]
 
 
-def _bind(policy: Policy, body: Any) -> dict[str, DatasetRef | ColumnRef]:
-    try:
-        inputs = _BOUND.validate_python(body)
-    except ValidationError as error:
-        raise invalid(error, {"inputs": body}, ("inputs",)) from None
+def _model(inputs: dict[str, Stored], model: PolicyModel) -> dict[str, Any]:
+    parts = {part: inputs[name].model_dump() for part, name in model.parts.items()}
+    matrix = parts.pop("vectors", {})
+    return {**matrix, **parts, "name": model.name}
+
+
+def _bind(policy: Policy, body: Any) -> dict[str, Any]:
+    """A value of its kind for every input of the policy, and no other."""
+    if not isinstance(body, Mapping):
+        raise InvalidRequest("`inputs` is an object: a value for each input of the policy.")
     faults = [
-        Fault(pointer=pointer_to("inputs", name), message="the policy has no such input")
-        for name in inputs.keys() - policy.inputs.keys()
+        Fault(
+            pointer=pointer_to("inputs", name),
+            message=f"the policy has no such input; {did_you_mean(str(name), policy.inputs)}",
+        )
+        for name in body.keys() - policy.inputs.keys()
     ]
-    faults += [
-        Fault(pointer=pointer_to("inputs", name), message=f"bind this input to {kind}")
-        for name, kind in policy.inputs.items()
-        if not isinstance(inputs.get(name), ColumnRef if kind == "column" else DatasetRef)
-    ]
-    faults += [
-        Fault(pointer=pointer_to("inputs", name), message="name the dataset of this column")
-        for name, value in inputs.items()
-        if value.dataset is None
-    ]
+    values = {}
+    for name, kind in policy.inputs.items():
+        if name not in body:
+            faults.append(
+                Fault(pointer=pointer_to("inputs", name), message=f"bind this input to {kind}")
+            )
+            continue
+        try:
+            values[name] = VALUES[kind].validate_python(body[name])
+        except ValidationError as error:
+            faults += invalid(error, {"inputs": body}, ("inputs", name)).faults
+            continue
+        if isinstance(values[name], ColumnRef) and values[name].dataset is None:
+            message = "name the dataset of this column"
+            faults.append(Fault(pointer=pointer_to("inputs", name), message=message))
     if faults:
         raise InvalidRequest("The inputs do not fit the policy.", faults)
-    return inputs
+    return values
+
+
+def _stored(services: Services, project: str, values: dict[str, Any]) -> dict[str, Stored]:
+    """The same as references to stored data, each stored once."""
+    stored: dict[str, Stored] = {}
+    for name, value in values.items():
+        if isinstance(value, (ColumnRef, BaselineColumn, InlineColumn)):
+            stored[name] = column_of(services, project, name, value)
+        else:
+            stored[name] = DatasetRef(dataset=vectors_of(services, project, value))
+    return stored
 
 
 def read_gate(services: Services, project: str, run_id: str) -> GateRun:
@@ -106,31 +175,65 @@ def read_gate(services: Services, project: str, run_id: str) -> GateRun:
     run = services.gates.get(project, run_id)
     if run.state != "running":
         return run
-    jobs = {name: services.jobs.get(project, job_id) for name, job_id in run.jobs.items()}
-    if not all(job.state.terminal for job in jobs.values()):
+    jobs, for_fail = (
+        {name: services.jobs.get(project, job_id) for name, job_id in ids.items()}
+        for ids in (run.jobs, run.fail_jobs)
+    )
+    if not all(job.state.terminal for job in (*jobs.values(), *for_fail.values())):
         return run
-    judged = _judged(services, run, jobs)
+    judged = _judged(services, run, jobs, for_fail)
     services.gates.change(run_id, lambda newest: judged if newest.state == "running" else None)
     return services.gates.get(project, run_id)
 
 
-def _judged(services: Services, run: GateRun, jobs: dict[str, Job]) -> GateRun:
-    reports: dict[str, ReportBase | str] = {
-        name: report_of(services, job) for name, job in jobs.items()
-    }
-    verdict, rules = judge(run.policy, reports)
+def _judged(
+    services: Services, run: GateRun, jobs: dict[str, Job], for_fail: dict[str, Job]
+) -> GateRun:
+    reports, wide = (
+        {name: report_of(services, job) for name, job in some.items()} for some in (jobs, for_fail)
+    )
+    verdict, rules = judge(run.policy, reports, wide)
+    named = {**reports, **{f"{name} for fail": report for name, report in wide.items()}}
     digests = {
-        name: report if isinstance(report, str) else report.digest
-        for name, report in reports.items()
+        name: report if isinstance(report, str) else report.digest for name, report in named.items()
     }
     return run.model_copy(
         update={
             "state": "done",
+            "warnings": _warnings(run.policy),
             "verdict": verdict,
             "rules": rules,
             "digest": verdict_digest(verdict, rules, digests),
         }
     )
+
+
+def _warnings(policy: Policy) -> list[Warned]:
+    if policy.look > 1:
+        return []
+    message = (
+        "A rule at the level .95 passes falsely with probability .025 at most if these data are "
+        "judged once. Judging them again with more rows added inflates that, to .042-.049 with two "
+        "looks and .070 with five: judge on new groups, or set `look` to the number of looks in the "
+        "policy, from the first one on."
+    )
+    return [Warned(code="one_look", message=message, where="policy/look")]
+
+
+def promote(services: Services, project: str, run_id: str, input_name: str, name: str) -> Baseline:
+    """Let a baseline stand for what a gate has passed."""
+    run = read_gate(services, project, run_id)
+    value = run.inputs.get(input_name)
+    if not isinstance(value, DatasetRef):
+        vectors = [one for one, kind in run.policy.inputs.items() if kind == "vectors"]
+        raise InvalidRequest(
+            f"The policy has no vectors input `{input_name}`; {did_you_mean(input_name, vectors)}",
+            [Fault(pointer="/input", message="name an input of the policy that takes vectors")],
+        )
+    if run.verdict is not Verdict.passed:
+        state = run.state if run.verdict is None else run.verdict.value
+        raise GateNotPassed(f"Gate {run_id} is {state}: only what passed becomes a baseline.")
+    return services.baselines.set(project, name, value.dataset, run.id)
 
 
 def cancel_gate(services: Services, project: str, run_id: str) -> GateRun:
@@ -144,6 +247,6 @@ def cancel_gate(services: Services, project: str, run_id: str) -> GateRun:
     )
     run = services.gates.get(project, run_id)
     if run.state == "cancelled":
-        for job_id in run.jobs.values():
+        for job_id in (*run.jobs.values(), *run.fail_jobs.values()):
             cancel(services, project, job_id)
     return run

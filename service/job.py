@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.blocks import Plan
+from service.check import Warned
 from service.errors import AssayError, Fault
 from service.gate import Policy, RuleResult, Verdict
 from service.references import ColumnRef, DatasetRef, Model, NamedDataset
@@ -155,12 +156,18 @@ class GateRun(Model):
     policy: Policy
     inputs: dict[str, DatasetRef | ColumnRef]
     """Stored data by the policy's names."""
+    baselines: dict[str, str] = Field(default_factory=dict)
+    """Baselines by the inputs they were named for."""
     tags: dict[str, str]
     jobs: dict[str, str]
     """Job id by check of the policy."""
+    fail_jobs: dict[str, str] = Field(default_factory=dict)
+    """Job id by check, of the wider intervals that `fail` is judged on (`familywise`)."""
     state: Literal["running", "done", "cancelled"]
     verdict: Verdict | None = None
     rules: list[RuleResult] = Field(default_factory=list)
+    warnings: list[Warned] = Field(default_factory=list)
+    """What a reader of the verdict should know."""
     digest: str | None = None
     created_at: datetime
     version: int = 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import structlog
 
+from service.binding import column_of, vectors_of
 from service.check import Check, Slot
-from service.dataset import Labels
 from service.errors import (
     AssayError,
     Cancelled,
@@ -15,15 +15,13 @@ from service.errors import (
     QueueFull,
     ReportNotReady,
 )
-from service.formats import Parsed
-from service.formats.json_body import inline_rows
 from service.inputs import Given, Store, refuse
 from service.job import Failure, Job, Pool, State, StoredInputs, new_id, now, steps
 from service.performing import combine, complete, fail, hand_out, perform, perform_shard
 from service.references import (
+    BaselineRef,
     ColumnRef,
     DatasetRef,
-    InlineColumn,
     InlineVectors,
     NamedDataset,
 )
@@ -33,7 +31,7 @@ from service.report import (
 )
 from service.request import RequestBase, check_of, request_digest
 from service.services import Services
-from service.uploads import Upload, commit
+from service.uploads import Upload
 
 GIB = 1 << 30
 log = structlog.get_logger()
@@ -60,7 +58,7 @@ def submit(services: Services, project: str, request: RequestBase) -> Job:
     Accept a job: store inline data, refuse what metadata forbids, answer from a stored report or queue.
     """
     check = check_of(request.kind)
-    resolved = _store_inline(services, project, check, request)
+    resolved = _stored(services, project, check, request)
     given = _given(services, project, check, resolved)
     store = Store(
         ids=lambda record: services.datasets.ids(project, record.id),
@@ -105,9 +103,7 @@ def submit(services: Services, project: str, request: RequestBase) -> Job:
     return job
 
 
-def _store_inline(
-    services: Services, project: str, check: Check, request: RequestBase
-) -> StoredInputs:
+def _stored(services: Services, project: str, check: Check, request: RequestBase) -> StoredInputs:
     """Inputs as references to stored data only."""
     result: StoredInputs = {}
     asked = {name: value for name, value in request.inputs if value is not None}
@@ -118,56 +114,23 @@ def _store_inline(
             if len(set(names)) != len(names):
                 raise InvalidRequest(f"The names in `{slot.name}` are not unique: {names}.")
             result[slot.name] = [
-                NamedDataset(dataset=_dataset_id(services, project, one), name=name)
+                NamedDataset(dataset=vectors_of(services, project, one), name=name)
                 for name, one in zip(names, value, strict=True)
             ]
-        elif isinstance(value, (DatasetRef, InlineVectors)):
-            result[slot.name] = DatasetRef(dataset=_dataset_id(services, project, value))
-        elif isinstance(value, InlineColumn):
-            result[slot.name] = _store_column(services, project, slot.name, value)
-        elif isinstance(value, ColumnRef):
-            result[slot.name] = ColumnRef(
-                dataset=value.dataset or _default_dataset(slot, result), column=value.column
-            )
+        elif isinstance(value, (DatasetRef, BaselineRef, InlineVectors)):
+            result[slot.name] = DatasetRef(dataset=vectors_of(services, project, value))
+        elif value is not None:
+            default = _default_dataset(slot, result)
+            result[slot.name] = column_of(services, project, slot.name, value, default)
     return result
 
 
-def _dataset_id(services: Services, project: str, value: DatasetRef | InlineVectors) -> str:
-    if isinstance(value, DatasetRef):
-        return value.dataset
-    draft = services.datasets.draft(project)
-    try:
-        parsed = inline_rows(value, draft, services.limits)
-        record, _ = commit(services, draft, parsed, None, None)
-    except BaseException:
-        services.datasets.discard(draft)
-        raise
-    return record.id
-
-
-def _store_column(services: Services, project: str, name: str, value: InlineColumn) -> ColumnRef:
-    column = Labels.from_json(value.values)
-    if not len(column):
-        raise InvalidRequest(f"`{name}` has no values.")
-    services.limits.refuse_rows(len(column))
-    draft = services.datasets.draft(project)
-    parsed = Parsed(len(column), None, None, 0, None, None, columns={"values": column})
-    try:
-        record, _ = commit(services, draft, parsed, None, None)
-    except BaseException:
-        services.datasets.discard(draft)
-        raise
-    return ColumnRef(dataset=record.id, column="values")
-
-
-def _default_dataset(slot: Slot, result: StoredInputs) -> str:
+def _default_dataset(slot: Slot, result: StoredInputs) -> str | None:
     """The dataset of the role a column belongs to; of several models, the first."""
     source = result.get(slot.of or "")
     if isinstance(source, list):
         source = source[0]
-    if source is None or source.dataset is None:
-        raise InvalidRequest(f"`{slot.name}` needs a `dataset` to read its column from.")
-    return source.dataset
+    return None if source is None else source.dataset
 
 
 def _given(

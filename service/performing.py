@@ -100,6 +100,9 @@ def _begin_step(services: Services, job_id: str, step: Step) -> tuple[Job, int] 
 
 def _perform(services: Services, job: Job) -> None:
     if job.plan is None:
+        if job.cache and services.reports.get(job.project, job.request_digest) is not None:
+            _succeed(services, job)  # the same request was answered while this one waited
+            return
         work = load(services, job, Throttle(services.jobs, job))
         job = _planned(services, work)
         if job.state is not State.running:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Protocol, TypeVar
+from typing import IO, Generic, Protocol, TypeVar
 
+from service.baseline import Baseline
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.formats import Sink
@@ -15,10 +16,10 @@ Record = TypeVar("Record", Job, GateRun)
 
 
 @dataclass(frozen=True)
-class Page:
-    """Some jobs, newest first, and where the next page starts."""
+class Page(Generic[Record]):
+    """Some records, newest first, and where the next page starts."""
 
-    items: list[Job]
+    items: list[Record]
     next_cursor: str | None
 
 
@@ -129,7 +130,7 @@ class Jobs(Protocol):
         state: State | None,
         kind: str | None,
         tag: tuple[str, str] | None,
-    ) -> Page: ...
+    ) -> Page[Job]: ...
 
     def active(self) -> list[str]:
         """Ids of all jobs that have not ended."""
@@ -164,6 +165,30 @@ class Gates(Protocol):
     def get(self, project: str, run_id: str) -> GateRun: ...
 
     def change(self, run_id: str, move: Callable[[GateRun], GateRun | None]) -> GateRun | None: ...
+
+    def page(
+        self, project: str, limit: int, cursor: str | None, tag: tuple[str, str] | None
+    ) -> Page[GateRun]: ...
+
+
+class Baselines(Protocol):
+    """Names of approved datasets, each with all it has stood for."""
+
+    def set(self, project: str, name: str, dataset: str, gate: str | None) -> Baseline:
+        """Let a name stand for a dataset; if it does already, nothing changes."""
+        ...
+
+    def get(self, project: str, name: str) -> Baseline:
+        """What it stands for, or UnknownBaseline."""
+        ...
+
+    def history(self, project: str, name: str, limit: int) -> list[Baseline]:
+        """What it stands and stood for, newest first, or UnknownBaseline."""
+        ...
+
+    def names(self, project: str) -> list[str]:
+        """All names, in order."""
+        ...
 
 
 class Queue(Protocol):

@@ -54,6 +54,13 @@ class DatasetRef(Model):
     """Id returned by `POST /v1/datasets`."""
 
 
+class BaselineRef(Model):
+    """The dataset a baseline names when the request is accepted."""
+
+    baseline: str
+    """Name given by `PUT /v1/baselines/{name}`."""
+
+
 class InlineVectors(Model):
     """Vectors inside the request; they become a dataset before the job is queued."""
 
@@ -74,6 +81,13 @@ class NamedDataset(DatasetRef):
     """Default `model_1`, `model_2`, ... in request order."""
 
 
+class NamedBaseline(BaselineRef):
+    """The same by the name of a baseline."""
+
+    name: ModelName | None = None
+    """Default `model_1`, `model_2`, ... in request order."""
+
+
 class NamedVectors(InlineVectors):
     """The same with vectors inside the request."""
 
@@ -88,6 +102,13 @@ class ColumnRef(Model):
     dataset: str | None = None
 
 
+class BaselineColumn(Model):
+    """A column of the dataset a baseline names when the request is accepted."""
+
+    column: str
+    baseline: str
+
+
 class InlineColumn(Model):
     """A column inside the request, one value per row, null where it is missing."""
 
@@ -97,24 +118,35 @@ class InlineColumn(Model):
 def _kind_of_vectors(value: Any) -> str:
     if isinstance(value, InlineVectors) or (isinstance(value, dict) and "vectors" in value):
         return "<inline>"
-    return "<dataset>"
+    return _of_baseline(value, BaselineRef) or "<dataset>"
 
 
 def _kind_of_column(value: Any) -> str:
     if isinstance(value, InlineColumn) or (isinstance(value, dict) and "values" in value):
         return "<inline>"
-    return "<column>"
+    return _of_baseline(value, BaselineColumn) or "<column>"
+
+
+def _of_baseline(value: Any, kind: type[Model]) -> str | None:
+    named = isinstance(value, kind) or (isinstance(value, dict) and "baseline" in value)
+    return "<baseline>" if named else None
 
 
 VectorsValue = Annotated[
-    Annotated[DatasetRef, Tag("<dataset>")] | Annotated[InlineVectors, Tag("<inline>")],
+    Annotated[DatasetRef, Tag("<dataset>")]
+    | Annotated[BaselineRef, Tag("<baseline>")]
+    | Annotated[InlineVectors, Tag("<inline>")],
     Discriminator(_kind_of_vectors),
 ]
 ColumnValue = Annotated[
-    Annotated[ColumnRef, Tag("<column>")] | Annotated[InlineColumn, Tag("<inline>")],
+    Annotated[ColumnRef, Tag("<column>")]
+    | Annotated[BaselineColumn, Tag("<baseline>")]
+    | Annotated[InlineColumn, Tag("<inline>")],
     Discriminator(_kind_of_column),
 ]
 NamedValue = Annotated[
-    Annotated[NamedDataset, Tag("<dataset>")] | Annotated[NamedVectors, Tag("<inline>")],
+    Annotated[NamedDataset, Tag("<dataset>")]
+    | Annotated[NamedBaseline, Tag("<baseline>")]
+    | Annotated[NamedVectors, Tag("<inline>")],
     Discriminator(_kind_of_vectors),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from service.formats import Limits
-from service.ports import Datasets, Gates, Jobs, Parts, Queue, Reports
+from service.ports import Baselines, Datasets, Gates, Jobs, Parts, Queue, Reports
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Services:
     gates: Gates
     queue: Queue
     parts: Parts
+    baselines: Baselines
     limits: Limits = field(default_factory=Limits)
     threads: int = 1
     deadline_s: int = 3600

@@ -28,6 +28,7 @@ from service.job import Job
 from service.operations import Services, Upload, perform, submit
 from service.request import parse_request
 from service.storage.memory import (
+    MemoryBaselines,
     MemoryDatasets,
     MemoryGates,
     MemoryJobs,
@@ -118,6 +119,8 @@ def t_interval() -> Callable[[Callable[[Array], float], Array, float], tuple[flo
     """
     Jackknife-t by hand: `statistic(kept)` on a mask of rows, refitted without each unit in turn.
 
+    Around the statistic and around its bias-corrected value, the mean of the pseudo-values.
+
     `units` holds the unit of each row.
     """
 
@@ -129,8 +132,10 @@ def t_interval() -> Callable[[Callable[[Array], float], Array, float], tuple[flo
         count = len(names)
         error = np.sqrt((count - 1) / count * np.sum((without - without.mean()) ** 2))
         middle = statistic(np.ones(len(units), dtype=bool))
-        low, high = stats.t.interval(level, df=count - 1, loc=middle, scale=error)
-        return float(low), float(high)
+        pseudo = count * middle - (count - 1) * without
+        places = np.array([middle, pseudo.mean()])
+        low, high = stats.t.interval(level, df=count - 1, loc=places, scale=error)
+        return float(low.min()), float(high.max())
 
     return interval
 
@@ -198,6 +203,7 @@ def services() -> Services:
         gates=MemoryGates(),
         queue=MemoryQueue(),
         parts=MemoryParts(),
+        baselines=MemoryBaselines(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -49,18 +50,22 @@ def test_example_rows_are_the_rows_of_the_whole_set() -> None:
         assert np.array_equal(np.load(EXAMPLES / f"clinc_intents/{model}.npy"), whole[keep])
 
 
-async def _gate(policy: dict[str, Any], bound: dict[str, Path]) -> dict[str, Any]:
+async def _gate(
+    policy: dict[str, Any], bound: dict[str, tuple[Path, str | None]]
+) -> dict[str, Any]:
     services = memory_services()
     transport = httpx.ASGITransport(create_app(services))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         inputs = {}
-        for name, file in bound.items():
+        for name, (file, column) in bound.items():
+            kind = "application/x-npy" if column is None else "text/csv"
             answer = await client.post(
-                "/v1/datasets",
-                content=file.read_bytes(),
-                headers={"Content-Type": "application/x-npy"},
+                "/v1/datasets", content=file.read_bytes(), headers={"Content-Type": kind}
             )
-            inputs[name] = {"dataset": answer.json()["id"]}
+            inputs[name] = {
+                "dataset": answer.json()["id"],
+                **({"column": column} if column else {}),
+            }
         body = {"policy": policy, "inputs": inputs}
         run = (await client.post("/v1/gates", json=body)).raise_for_status().json()
         for job in run["jobs"].values():
@@ -69,26 +74,83 @@ async def _gate(policy: dict[str, Any], bound: dict[str, Path]) -> dict[str, Any
         return found
 
 
-def test_the_sample_policy_passes_on_the_sample_data_and_fails_on_shuffled_partners(
-    tmp_path: Path,
-) -> None:
-    """A verdict that cannot fail shows nothing: the same policy on re-paired rows."""
-    import asyncio
-
-    policy = yaml.safe_load((EXAMPLES / "policies/halves.yaml").read_text())
-    bound = {
-        f"{name}_{side.lower()}": EXAMPLES / "scifact_halves" / folder / f"{side}.npy"
+Bound = dict[str, tuple[Path, str | None]]
+HALVES, CLINC = EXAMPLES / "scifact_halves", EXAMPLES / "clinc_intents"
+INTENTS: Bound = {"intents": (CLINC / "rows.csv", "intent")}
+BINDINGS: dict[str, Bound] = {
+    "halves": {
+        f"{name}_{side.lower()}": (HALVES / folder / f"{side}.npy", None)
         for name, folder in (("minilm", "minilm"), ("e5", "e5small_q4"))
         for side in "AB"
-    }
-    assert asyncio.run(_gate(policy, bound))["verdict"] == "pass"
-    rows = np.load(bound["e5_b"])
+    },
+    "paraphrases_kept": {
+        "left": (HALVES / "minilm_int8/A.npy", None), "right": (HALVES / "minilm_int8/B.npy", None),
+    },
+    "group_structure_kept": {
+        "present": (CLINC / "minilm.npy", None), "candidate": (CLINC / "e5small_q4.npy", None),
+        **INTENTS,
+    },
+}  # fmt: skip
+
+
+def judged(name: str, changes: Bound | None = None) -> dict[str, Any]:
+    """A sample policy on the sample data its comment names, with these changes."""
+    policy = yaml.safe_load((EXAMPLES / f"policies/{name}.yaml").read_text())
+    return asyncio.run(_gate(policy, {**BINDINGS[name], **(changes or {})}))
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [("halves", "pass"), ("paraphrases_kept", "pass"), ("group_structure_kept", "fail")],
+)
+def test_a_sample_policy_has_the_verdict_its_comment_states(name: str, verdict: str) -> None:
+    """The word stands there too."""
+    assert judged(name)["verdict"] == verdict
+    comment = (EXAMPLES / f"policies/{name}.yaml").read_text().partition("version:")[0]
+    assert f": {verdict}." in comment
+
+
+def test_every_sample_policy_has_a_stated_verdict() -> None:
+    assert {file.stem for file in (EXAMPLES / "policies").glob("*.yaml")} == BINDINGS.keys()
+
+
+def test_the_sample_policy_fails_on_shuffled_partners(tmp_path: Path) -> None:
+    """A verdict that cannot fail shows nothing: the same policy on re-paired rows."""
+    rows = np.load(BINDINGS["halves"]["e5_b"][0])
     np.save(tmp_path / "shuffled.npy", np.roll(rows, 1, axis=0))
-    verdict = asyncio.run(_gate(policy, {**bound, "e5_b": tmp_path / "shuffled.npy"}))
+    verdict = judged("halves", {"e5_b": (tmp_path / "shuffled.npy", None)})
     assert verdict["verdict"] == "fail"
     failed = {rule["rule"]["measure"] for rule in verdict["rules"] if rule["verdict"] == "fail"}
     assert "e5.centred.gap_all" in failed
     assert not any(measure.startswith("minilm") for measure in failed)
+
+
+def test_a_sample_of_twenty_pairs_is_inconclusive(tmp_path: Path) -> None:
+    """What a fifth of the pairs says of the share that are ranked first."""
+    few: Bound = {}
+    for name, (file, _) in BINDINGS["paraphrases_kept"].items():
+        np.save(tmp_path / f"{name}.npy", np.load(file)[:20])
+        few[name] = (tmp_path / f"{name}.npy", None)
+    found = judged("paraphrases_kept", few)
+    assert found["verdict"] == "inconclusive"
+    shares = [rule for rule in found["rules"] if "first" in rule["rule"]["measure"]]
+    assert all(rule["verdict"] == "inconclusive" for rule in shares)
+    assert all(rule["needed"]["unit"] == "rows" for rule in shares)
+
+
+def test_the_other_way_round_the_structure_is_kept() -> None:
+    """From the encoder with less structure to the one with more: pass."""
+    files = BINDINGS["group_structure_kept"]
+    turned = {"present": files["candidate"], "candidate": files["present"]}
+    assert judged("group_structure_kept", turned)["verdict"] == "pass"
+
+
+def test_an_unchanged_encoder_keeps_all_structure() -> None:
+    """The same vectors under both names: nothing can differ, and twenty intents are enough for it."""
+    same = {"candidate": BINDINGS["group_structure_kept"]["present"]}
+    found = judged("group_structure_kept", same)
+    assert found["verdict"] == "pass"
+    assert "the same vectors" in found["rules"][1]["reason"]
 
 
 @pytest.mark.parametrize("file", sorted((EXAMPLES / "policies").glob("*.yaml")), ids=str)

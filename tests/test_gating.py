@@ -10,8 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.errors import QueueFull, ShapeMismatch, UnknownDataset, UnknownGate
-from service.gating import cancel_gate, read_gate, run_gate
+from service.check import Check
+from service.errors import (
+    GateNotPassed,
+    InvalidRequest,
+    QueueFull,
+    ShapeMismatch,
+    UnknownBaseline,
+    UnknownDataset,
+    UnknownGate,
+)
+from service.gating import cancel_gate, promote, read_gate, run_gate
 from service.job import GateRun, State
 from service.operations import Services, perform
 
@@ -221,3 +230,187 @@ def test_a_gate_belongs_to_its_project(start: Any, services: Services) -> None:
         with pytest.raises(UnknownGate):
             act(services, "other", run.id)
     assert services.queue.depth() == 2
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Kinds of the checks that have been computed."""
+    found: list[str] = []
+    original = Check.run
+
+    def run(self: Check, *args: Any) -> Any:
+        found.append(self.kind)
+        return original(self, *args)
+
+    monkeypatch.setattr(Check, "run", run)
+    return found
+
+
+def test_a_gate_run_twice_computes_once(start: Any, services: Services, runs: list[str]) -> None:
+    """One after the other, and both before the first has ended; `cache` keeps its meaning."""
+    first, waiting = start(), start()
+    assert services.queue.depth() == 4
+    work(services)
+    assert sorted(runs) == ["cosine_floor", "geometry"]
+    again = start()
+    assert again.state == "done"
+    assert len(runs) == 2
+    verdicts = {read_gate(services, "default", run.id).digest for run in (first, waiting, again)}
+    assert len(verdicts) == 1
+
+
+def test_two_checks_that_ask_the_same_compute_once(
+    start: Any, services: Services, runs: list[str]
+) -> None:
+    """Under two names in one policy."""
+    checks = dict.fromkeys(("one", "other"), POLICY["checks"]["shape"])
+    run = start(checks=checks, rules=[{"measure": "one.duplicates.rows", "at_most": 0}])
+    work(services)
+    assert runs == ["geometry"]
+    assert read_gate(services, "default", run.id).verdict == "pass"
+
+
+BLOCKING = [
+    {"measure": "floor.raw.gap_all", "at_least": -2},
+    {"measure": "floor.raw.matched", "at_least": 0.9},
+]
+
+
+def test_a_family_of_rules_runs_its_check_at_two_levels(
+    start: Any, services: Services, runs: list[str]
+) -> None:
+    """`fail` is said at alpha / 2, on intervals the check itself made; both are cancelled together."""
+    run = start(rules=BLOCKING, familywise=True)
+    assert run.fail_jobs.keys() == {"floor"}
+    levels = {
+        job.id: job.params["level"]
+        for job in (
+            services.jobs.get("default", one)
+            for one in (*run.jobs.values(), *run.fail_jobs.values())
+        )
+    }
+    assert levels == {
+        run.jobs["shape"]: 0.95, run.jobs["floor"]: 0.95, run.fail_jobs["floor"]: 0.975,
+    }  # fmt: skip
+    assert read_gate(services, "default", run.id).state == "running"
+    for job in run.jobs.values():
+        perform(services, job)
+    assert read_gate(services, "default", run.id).state == "running", "the wider one is missing"
+    perform(services, run.fail_jobs["floor"])
+    judged = read_gate(services, "default", run.id)
+    assert judged.verdict == "fail"
+    passed, failed = judged.rules
+    assert passed.interval is not None
+    assert failed.interval is not None
+    assert (passed.interval.level, failed.interval.level) == (0.95, 0.975)
+    stopped = cancel_gate(services, "default", start(rules=BLOCKING, familywise=True, look=4).id)
+    jobs = [*stopped.jobs.values(), *stopped.fail_jobs.values()]
+    assert {services.jobs.get("default", job).state for job in jobs} == {State.cancelled}
+
+
+def test_the_rule_that_fails_alone_may_not_fail_in_a_family(start: Any, services: Services) -> None:
+    """The same data and threshold: broken at alpha, open at alpha / 40 (level .5: [-.00, .11])."""
+    run = start()
+    work(services)
+    level = {"params": {"level": 0.5}}
+    checks = {"floor": {**POLICY["checks"]["floor"], **level}}
+    rule = {"measure": "floor.raw.matched", "at_least": 0.15}
+    alone = start(checks=checks, rules=[rule])
+    together = start(checks=checks, rules=[rule] * 40, familywise=True)
+    work(services)
+    assert read_gate(services, "default", alone.id).verdict == "fail"
+    assert read_gate(services, "default", together.id).verdict == "inconclusive"
+    assert run.fail_jobs == {}
+
+
+def test_looks_widen_every_interval_once(start: Any, services: Services) -> None:
+    """`look: 2` is the level .975 for pass and fail; without it the verdict warns."""
+    plain, looked = start(rules=BLOCKING[:1]), start(rules=BLOCKING[:1], look=2)
+    work(services)
+    one, two = (read_gate(services, "default", run.id) for run in (plain, looked))
+    assert (one.rules[0].interval.level, two.rules[0].interval.level) == (0.95, 0.975)
+    assert two.rules[0].interval.low < one.rules[0].interval.low
+    assert [warned.code for warned in one.warnings] == ["one_look"]
+    assert two.warnings == []
+    assert two.fail_jobs == {}
+
+
+def test_inputs_may_be_inline_or_baselines(
+    start: Any, services: Services, bound: dict[str, Any]
+) -> None:
+    """The same rows in other words: the same requests, the same digest; each is stored once."""
+    named = start()
+    services.baselines.set("default", "prod", bound["left"]["dataset"], None)
+    inline = start(
+        inputs={
+            "left": {"baseline": "prod"},
+            "right": {"vectors": X[::-1].tolist()},
+            "topics": {"baseline": "prod", "column": "t"},
+        }
+    )
+    assert inline.inputs["left"].dataset == bound["left"]["dataset"]
+    assert inline.baselines == {"left": "prod", "topics": "prod"}
+    work(services)
+    assert (
+        read_gate(services, "default", named.id).rules
+        == read_gate(services, "default", inline.id).rules
+    )
+    values = start(inputs={**bound, "topics": {"values": [f"t{i % 6}" for i in range(30)]}})
+    assert values.inputs["topics"].column == "values"
+
+
+def test_a_baseline_is_what_it_was_when_the_gate_began(
+    start: Any, services: Services, bound: dict[str, Any]
+) -> None:
+    """Moving the name later changes no job."""
+    services.baselines.set("default", "prod", bound["left"]["dataset"], None)
+    run = start(inputs={**bound, "left": {"baseline": "prod"}})
+    services.baselines.set("default", "prod", bound["right"]["dataset"], None)
+    job = services.jobs.get("default", run.jobs["shape"])
+    assert job.inputs["vectors"].dataset == bound["left"]["dataset"]
+
+
+def test_an_unknown_baseline_starts_nothing(
+    start: Any, services: Services, bound: dict[str, Any]
+) -> None:
+    with pytest.raises(UnknownBaseline, match="`prod`"):
+        start(inputs={**bound, "left": {"baseline": "prod"}})
+    assert services.jobs.active() == []
+
+
+def test_what_passed_becomes_a_baseline(
+    start: Any, services: Services, bound: dict[str, Any]
+) -> None:
+    """With the run that says so; twice is once."""
+    run = start()
+    with pytest.raises(GateNotPassed, match="running"):
+        promote(services, "default", run.id, "left", "prod")
+    work(services)
+    for _ in range(2):
+        found = promote(services, "default", run.id, "left", "prod")
+    assert (found.dataset, found.gate, found.version) == (bound["left"]["dataset"], run.id, 1)
+    assert services.baselines.get("default", "prod") == found
+    for name in ("topics", "lft"):
+        with pytest.raises(InvalidRequest, match="left"):
+            promote(services, "default", run.id, name, "prod")
+    with pytest.raises(UnknownGate):
+        promote(services, "other", run.id, "left", "prod")
+
+
+@pytest.mark.parametrize("verdict", ["fail", "inconclusive", "invalid", "cancelled"])
+def test_nothing_else_becomes_a_baseline(verdict: str, start: Any, services: Services) -> None:
+    """Every end of a gate but one."""
+    rule = {
+        "fail": {"measure": "shape.duplicates.rows", "within": [1, 2]},
+        "inconclusive": {"measure": "floor.raw.gap_all", "within": [-0.001, 0.001]},
+    }.get(verdict, {"measure": "shape.duplicates.rows", "at_most": 0})
+    run = start(rules=[rule])
+    if verdict == "cancelled":
+        cancel_gate(services, "default", run.id)
+    if verdict == "invalid":
+        services.jobs.change(run.jobs["shape"], lambda job: job.moved(State.cancelled))
+    work(services)
+    with pytest.raises(GateNotPassed, match=verdict):
+        promote(services, "default", run.id, "left", "prod")
+    with pytest.raises(UnknownBaseline):
+        services.baselines.get("default", "prod")

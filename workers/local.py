@@ -19,6 +19,7 @@ from service.job import Progress
 from service.operations import Services, Upload, perform, report_bytes, submit
 from service.request import parse_request
 from service.storage.memory import (
+    MemoryBaselines,
     MemoryDatasets,
     MemoryDraft,
     MemoryGates,
@@ -87,6 +88,7 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
         gates=MemoryGates(),
         queue=MemoryQueue(),
         parts=MemoryParts(),
+        baselines=MemoryBaselines(),
         threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
     )
     inputs = request.get("inputs")

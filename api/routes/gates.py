@@ -6,7 +6,8 @@ import asyncio
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import ValidationError
 
 from api.deps import (
     Reader,
@@ -15,16 +16,22 @@ from api.deps import (
     applied,
     conditional,
     json_body,
+    prefers,
     wait_for,
+    wanted_tag,
     wanted_wait,
 )
 from api.problems import RETRY_AFTER_S, answers
+from service.baseline import Baseline, BaselineName
+from service.check import Warned
 from service.errors import InvalidRequest
-from service.gate import RuleResult, Verdict
-from service.gating import cancel_gate, read_gate, run_gate
+from service.gate import InputKind, RuleResult, Verdict, read_policy, verdict_page
+from service.gating import cancel_gate, promote, read_gate, run_gate
 from service.job import GateRun
 from service.references import ColumnRef, DatasetRef, Model
+from service.request import invalid
 
+MARKDOWN = "text/markdown"
 router = APIRouter(prefix="/v1/gates", tags=["gates"])
 GateId = Annotated[str, Path(description="Id returned by `POST /v1/gates`.")]
 
@@ -32,6 +39,27 @@ GateId = Annotated[str, Path(description="Id returned by `POST /v1/gates`.")]
 class GateLinks(Model):
     self: str
     jobs: dict[str, str]
+
+
+class PolicyView(Model):
+    """A policy that can be run."""
+
+    policy: str
+    """Its name."""
+    inputs: dict[str, InputKind]
+    """What to bind, and to what."""
+    checks: dict[str, str]
+    """Kind by check."""
+    rules: int
+    """How many, blocking or not."""
+
+
+class Promotion(Model):
+    """What a passed gate should make of one of its inputs."""
+
+    input: str
+    """A vectors input of the policy."""
+    baseline: BaselineName
 
 
 class GateView(Model):
@@ -42,12 +70,18 @@ class GateView(Model):
     """Name of the policy."""
     state: Literal["running", "done", "cancelled"]
     inputs: dict[str, DatasetRef | ColumnRef]
+    baselines: dict[str, str]
+    """Baselines by the inputs they were named for."""
     tags: dict[str, str]
     jobs: dict[str, str]
     """Job id by check of the policy."""
+    fail_jobs: dict[str, str]
+    """Job id by check, of the wider intervals that `fail` is judged on (`familywise`)."""
     verdict: Verdict | None
     """`pass`, `fail`, `inconclusive`, or `invalid` when a check has no report."""
     rules: list[RuleResult]
+    warnings: list[Warned]
+    """What a reader of the verdict should know."""
     digest: str | None
     """Hash of the verdict, the rules and the digests of the reports."""
     created_at: datetime
@@ -65,6 +99,14 @@ def view(run: GateRun) -> GateView:
             "links": {"self": f"{router.prefix}/{run.id}", "jobs": jobs},
         }
     )
+
+
+class GatePage(Model):
+    """Some gate runs, newest first."""
+
+    items: list[GateView]
+    next_cursor: str | None
+    """Pass it as `cursor` for the next page; null on the last."""
 
 
 def _ended(run: GateView) -> bool:
@@ -88,7 +130,11 @@ def _headers(run: GateView) -> dict[str, str]:
     },
 )  # fmt: skip
 async def start_gate(request: Request, services: Use, caller: Submitter) -> Response:
-    """Run a policy on data: `{"policy": {...}, "inputs": {name: {"dataset": id, "column"?}}}`."""
+    """
+    Run a policy on data: `{"policy": {...}, "inputs": {name: value}}`, values as those of a job.
+
+    Every check is an ordinary job, answered from a stored report where there is one.
+    """
     wait = wanted_wait(request)
     body = await json_body(request, services.limits.text_bytes)
     if not isinstance(body, dict) or not body.keys() <= {"policy", "inputs", "tags"}:
@@ -114,19 +160,87 @@ async def start_gate(request: Request, services: Use, caller: Submitter) -> Resp
     )
 
 
+@router.post(
+    "/validate",
+    response_model=PolicyView,
+    responses=answers(
+        "invalid-request", "malformed-payload", "unknown-check", "payload-too-large",
+        "unauthorised", "forbidden",
+    ),
+)  # fmt: skip
+async def validate_policy(request: Request, services: Use, caller: Reader) -> PolicyView:
+    """Read a policy, `{"policy": {...}}`, as starting a gate does; nothing runs and nothing is kept."""
+    body = await json_body(request, services.limits.text_bytes)
+    if not isinstance(body, dict) or body.keys() != {"policy"}:
+        raise InvalidRequest("Send an object with `policy`.")
+    policy = await asyncio.to_thread(read_policy, body["policy"])
+    return PolicyView(
+        policy=policy.name,
+        inputs=policy.inputs,
+        checks={name: check.kind for name, check in policy.checks.items()},
+        rules=len(policy.rules),
+    )
+
+
+@router.get("", responses=answers("invalid-request", "unauthorised", "forbidden"))
+def list_gates(
+    services: Use,
+    caller: Reader,
+    tag: Annotated[str | None, Query(description="Only runs with this tag, `name:value`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Most runs to list.")] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> GatePage:
+    """Gate runs of this project, newest first."""
+    page = services.gates.page(caller.project, limit, cursor, wanted_tag(tag))
+    runs = [read_gate(services, caller.project, run.id) for run in page.items]
+    return GatePage(items=[view(run) for run in runs], next_cursor=page.next_cursor)
+
+
 @router.get(
     "/{gate_id}",
     response_model=GateView,
     responses={
+        200: {"content": {MARKDOWN: {"schema": {"type": "string"}}}},
         304: {"description": "Nothing has changed since this ETag."},
         **answers("unknown-gate", "unauthorised", "forbidden"),
     },
 )
 async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Reader) -> Response:
-    """A gate run; `Prefer: wait=N` holds the answer until it is judged or N seconds."""
+    """
+    A gate run; `Prefer: wait=N` holds the answer until it is judged or N seconds.
+
+    `Accept: text/markdown` gives it as a comment for a pull request.
+    """
     wait = wanted_wait(request)
     run = await wait_for(lambda: view(read_gate(services, caller.project, gate_id)), _ended, wait)
-    return conditional(request, run, headers={**_headers(run), **applied(wait)})
+    headers = {**_headers(run), **applied(wait), "Vary": "Accept"}
+    if not prefers(request, MARKDOWN):
+        return conditional(request, run, headers=headers)
+    page = verdict_page(run.policy, run.state, run.verdict, run.rules, run.warnings, run.digest)
+    return conditional(request, page.encode(), headers=headers, media_type=MARKDOWN)
+
+
+@router.post(
+    "/{gate_id}/promote",
+    response_model=Baseline,
+    responses=answers(
+        "invalid-request", "malformed-payload", "unknown-gate", "gate-not-passed",
+        "payload-too-large", "unauthorised", "forbidden",
+    ),
+)  # fmt: skip
+async def promote_input(
+    request: Request, gate_id: GateId, services: Use, caller: Submitter
+) -> Response:
+    """Let a baseline stand for an input of a run that passed: `{"input", "baseline"}`."""
+    body = await json_body(request, services.limits.text_bytes)
+    try:
+        wanted = Promotion.model_validate(body)
+    except ValidationError as error:
+        raise invalid(error, body) from None
+    found = await asyncio.to_thread(
+        promote, services, caller.project, gate_id, wanted.input, wanted.baseline
+    )
+    return conditional(request, found)
 
 
 @router.delete(

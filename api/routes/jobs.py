@@ -16,11 +16,11 @@ from api.deps import (
     conditional,
     json_body,
     wait_for,
+    wanted_tag,
     wanted_wait,
 )
 from api.problems import RETRY_AFTER_S, Problem, answers, problem
 from service import operations
-from service.errors import InvalidRequest
 from service.job import Job, Progress, State, StoredInputs
 from service.operations import Services
 from service.references import Model
@@ -158,13 +158,7 @@ def list_jobs(
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> JobPage:
     """Jobs of this project, newest first."""
-    wanted = None
-    if tag is not None:
-        name, colon, value = tag.partition(":")
-        if not colon:
-            raise InvalidRequest("`tag` is `name:value`.")
-        wanted = (name, value)
-    page = services.jobs.page(caller.project, limit, cursor, state, kind, wanted)
+    page = services.jobs.page(caller.project, limit, cursor, state, kind, wanted_tag(tag))
     return JobPage(items=[view(services, job) for job in page.items], next_cursor=page.next_cursor)
 
 

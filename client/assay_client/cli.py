@@ -20,7 +20,7 @@ from assay_client import requests
 from assay_client.extensions import Commands, local_kind, local_kinds, run_local
 from assay_client.problems import AssayError, Mistake
 from assay_client.requests import Json
-from assay_client.terminal import complain, console, log, print_json, print_report, write
+from assay_client.terminal import complain, console, log, print_json, print_report, save, write
 
 if TYPE_CHECKING:
     from assay_client.api import Assay
@@ -102,29 +102,80 @@ def gate(
         list[str] | None,
         typer.Option("--input", metavar="NAME=FILE", help="Data for an input of the policy."),
     ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it for a pull request too.")
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it as JUnit XML too.")
+    ] = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """
     Judge a policy; the exit code is the verdict.
 
-    Inputs are name=file.npy, or name=rows.csv:COLUMN for a column.
+    Inputs are name=file.npy, name=rows.csv:COLUMN for a column, or name=baseline:NAME for what was
+    approved. Faults of the policy are shown before anything is uploaded.
     """
+    from assay_client import gates as asked
+
     rules, bound = requests.read_policy(policy), requests.bindings(inputs or [])
     with _assay(server) as assay, _display() as display:
+        asked.refuse_misfits(assay, rules, bound)
         bound = assay.upload_files(bound, progress=display.upload)
         run = assay.start_gate(rules, bound)
         log(f"gate run {run['id']}")
-        jobs = " ".join(run.get("jobs", {}).values())
-        with _going_on(f"gate run {run['id']}", f"its jobs are {jobs}: `assay jobs ID --cancel`"):
+        with _going_on(
+            f"gate run {run['id']}",
+            f"read it with `assay gates {run['id']}`, stop it with `assay gates {run['id']} --cancel`",
+        ):
             run = assay.wait_gate(run, display.gate)
+        if markdown is not None:
+            save(markdown, asked.markdown(assay, run["id"]))
+    if junit is not None:
+        from assay_client.verdicts import junit as as_junit
+
+        save(junit, as_junit(run))
+    _print_gate(run, as_json)
+    raise typer.Exit(EXIT_BY_VERDICT.get(str(run.get("verdict")), EXIT_UNAVAILABLE))
+
+
+@app.command()
+def gates(
+    run: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Stop the run and its jobs.")] = False,
+    tag: Annotated[
+        str | None, typer.Option(metavar="NAME:VALUE", help="Only with this tag.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest gate runs, or show or cancel one."""
+    from assay_client import gates as asked
+
+    if cancel and run is None:
+        raise Mistake("say which run to cancel: `assay gates ID --cancel`")
+    with _assay(server) as assay:
+        if run is not None:
+            _print_gate(asked.cancel(assay, run) if cancel else asked.run_of(assay, run), as_json)
+            return
+        found = asked.runs(assay, tag, limit)
+    if as_json:
+        print_json(found)
+        return
+    from assay_client.verdicts import show_gates
+
+    show_gates(found, console())
+
+
+def _print_gate(run: Json, as_json: bool) -> None:
     if as_json:
         print_json(run)
-    else:
-        from assay_client.tables import show_gate
+        return
+    from assay_client.verdicts import show_gate
 
-        show_gate(run, console())
-    raise typer.Exit(EXIT_BY_VERDICT.get(str(run.get("verdict")), EXIT_UNAVAILABLE))
+    show_gate(run, console())
 
 
 @app.command()

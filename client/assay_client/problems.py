@@ -18,6 +18,8 @@ NEXT_STEPS = {
     "invalid-request": "`assay checks KIND` lists roles, params and measures",
     "unknown-check": "`assay checks` lists what there is",
     "unknown-job": "`assay jobs` lists what there is",
+    "unknown-gate": "`assay gates` lists what there is",
+    "unknown-baseline": "a gate that passed makes one: POST /v1/gates/ID/promote",
     "unknown-dataset": "upload it again with `assay upload FILE`",
     "report-not-ready": "`assay jobs ID` shows how far it is",
     "unsupported-format": "save vectors as .npy and columns as .csv",

@@ -18,6 +18,10 @@ COLUMN = re.compile(r"(?P<file>.+\.(?:csv|jsonl|parquet|arrow)):(?P<column>.+)",
 NAMED = re.compile(r"(?P<name>[a-z0-9_]{1,32})=(?P<value>.+)", re.DOTALL)
 STORED = re.compile(r"(?P<dataset>ds_[A-Za-z0-9_-]+)(?::(?P<column>.+))?", re.DOTALL)
 
+BASELINE = re.compile(
+    r"baseline:(?P<baseline>[a-z0-9][a-z0-9_-]{0,63})(?::(?P<column>.+))?", re.DOTALL
+)
+
 
 def read_json(file: Path) -> Json:
     """A JSON object from a file."""
@@ -126,8 +130,8 @@ def parameter(pair: str) -> tuple[str, Any]:
 
 
 def source(value: str, base: Path, option: str) -> Json:
-    """What the value of a role names: a file, a column of a file, or a stored dataset."""
-    if stored := STORED.fullmatch(value):
+    """What the value of a role names: a file, a column of one, a stored dataset or a baseline."""
+    if stored := STORED.fullmatch(value) or BASELINE.fullmatch(value):
         return {key: found for key, found in stored.groupdict().items() if found is not None}
     if column := COLUMN.fullmatch(value):
         file = _file(column["file"], option)

@@ -1,4 +1,4 @@
-"""Gate runs, jobs, checks and datasets as people read them."""
+"""Jobs, checks and datasets as people read them."""
 
 from __future__ import annotations
 
@@ -15,50 +15,12 @@ from assay_client.problems import AssayError
 from assay_client.progress import duration, size
 from assay_client.render import hang
 from assay_client.requests import Json
-from assay_client.values import number, plain, printable
+from assay_client.values import plain, printable
 
 STYLES = {
-    "pass": "green",
-    "fail": "red",
-    "inconclusive": "yellow",
-    "invalid": "magenta",
     "succeeded": "green",
     "failed": "red",
 }
-COMPARISONS = ("at_least", "at_most", "within", "not_worse_by", "unchanged_within")
-
-
-def show_gate(run: Json, console: Console) -> None:
-    """Print every rule against what was observed, then the verdict."""
-    head = _judged(Text("verdict"), Text("observed"), "interval", "threshold")
-    console.print(head, style="dim")
-    for result in run.get("rules", []):
-        rule = result["rule"] if isinstance(result["rule"], dict) else {"measure": result["rule"]}
-        verdict, interval = str(result["verdict"]), result.get("interval")
-        bounds = interval and f"[{number(interval['low'])}, {number(interval['high'])}]"
-        warns = "  (warns only)" if rule.get("level") == "warn" else ""
-        console.print(Text.assemble((printable(str(rule["measure"])), "bold"), (warns, "dim")))
-        console.print(
-            _judged(
-                Text(verdict, style=_style(verdict)),
-                _observed(result.get("observed")),
-                bounds or "",
-                _threshold(rule, result["threshold"]),
-            )
-        )
-        reason = f"{result['reason']}{_needed(result.get('needed'))}"
-        _lines(hang(console, "  ", reason, "dim"), console)
-    verdict = str(run.get("verdict") or run["state"])
-    console.print()
-    console.print(Text.assemble("verdict  ", (verdict, f"bold {_style(verdict)}")))
-    if run.get("digest"):
-        console.print(Text(f"digest   {run['digest']}", style="dim"))
-
-
-def _judged(verdict: Text, observed: Text, interval: str, threshold: str) -> Text:
-    verdict.pad_right(12 - verdict.cell_len)
-    observed.pad_left(max(0, 9 - observed.cell_len))
-    return Text.assemble("  ", verdict, "  ", observed, f"  {interval:<20}  {threshold}")
 
 
 def show_jobs(jobs: Sequence[Json], console: Console) -> None:
@@ -189,27 +151,6 @@ def _type(schema: Json) -> str:
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     return str(schema.get("type") or "value")
-
-
-def _observed(value: Any) -> Text:
-    return Text("undefined", style="yellow") if value is None else Text(number(value))
-
-
-def _threshold(rule: Json, threshold: Any) -> str:
-    for comparison in COMPARISONS:
-        if rule.get(comparison) is not None:
-            return f"{comparison} {_bound(rule[comparison])}"
-    return _bound(threshold)
-
-
-def _bound(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _needed(needed: Json | None) -> str:
-    if not needed:
-        return ""
-    return f"; about {plain(needed['count'])} {needed['unit']} would decide"
 
 
 def _state(job: Json) -> str:

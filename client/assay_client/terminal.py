@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from assay_client.problems import AssayError, next_step
+from assay_client.problems import AssayError, Mistake, next_step
 from assay_client.values import printable
 
 if TYPE_CHECKING:
@@ -39,6 +40,16 @@ def write(data: bytes) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         discard_output()
+
+
+def save(file: Path, data: bytes) -> None:
+    """Bytes to a file that somebody asked for."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    except OSError as error:
+        raise Mistake(f"`{file}` cannot be written: {error.strerror}") from None
+    log(f"written to {file}")
 
 
 def discard_output() -> None:

@@ -214,7 +214,7 @@ def _spectrum(variances: Floats, most: int) -> Spectrum:
 
 
 @check(
-    version=1,
+    version=2,
     title="How the vectors spread",
     scope=(
         "Geometry does not show which labels can be recovered or whether search returns the right "

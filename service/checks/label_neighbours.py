@@ -184,7 +184,7 @@ def _by_precision(classes: list[ClassRow], most: int) -> list[ClassRow]:
 
 
 @check(
-    version=1,
+    version=2,
     title="Do neighbours share a label?",
     scope=(
         "Sharing a label is not being the same neighbour: two models with equal shares may list "

@@ -52,17 +52,21 @@ class PowerParams(Params):
 
 
 class Power(Results):
-    groups_for_correlation: int | None = measure(unit="groups", low=3)
+    groups_for_correlation: int | None = measure(unit="groups", low=3, needs=("correlation",))
     """Groups that show `correlation` with this power."""
-    correlation_for_groups: float | None = measure(low=0, high=1)
+    correlation_for_groups: float | None = measure(low=0, high=1, needs=("groups",))
     """The correlation that `groups` show with this power."""
-    groups_for_half_width: int | None = measure(unit="groups", low=2)
+    groups_for_half_width: int | None = measure(
+        unit="groups", low=2, needs=("groups", "standard_error", "half_width")
+    )
     """Groups for an interval of `half_width`, from `groups` and `standard_error`."""
-    permutations_for_p: int | None = measure(unit="permutations", low=1)
+    permutations_for_p: int | None = measure(unit="permutations", low=1, needs=("p_resolution",))
     """Random permutations whose smallest p is `p_resolution`."""
-    groups_for_rule: int | None = measure(unit="groups", low=1)
+    groups_for_rule: int | None = measure(
+        unit="groups", low=1, needs=("groups", "standard_error", "distance")
+    )
     """Groups that would decide a rule at `distance`, from `groups` and `standard_error`."""
-    groups_for_perfect_share: int | None = measure(unit="groups", low=1)
+    groups_for_perfect_share: int | None = measure(unit="groups", low=1, needs=("perfect_share",))
     """Groups a share needs to pass `perfect_share` even if all are perfect."""
 
     def readings(self) -> list[str]:

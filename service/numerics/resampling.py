@@ -58,11 +58,26 @@ def jackknife_se(deleted: Floats) -> float:
     return largest * float(np.sqrt((units - 1) / units * squares))
 
 
+def jackknife_bias(estimate: float, deleted: Floats) -> float:
+    """
+    How far the estimate lies off on average: (G-1) (mean of the deleted - estimate).
+
+    0 for a mean. An R2 of few groups lies below that of many, by several standard errors where the
+    groups explain little in many dimensions.
+
+    References
+    ----------
+    Quenouille, "Notes on bias in estimation", Biometrika 43, 1956, doi:10.1093/biomet/43.3-4.353.
+    """
+    return (len(deleted) - 1) * float((deleted - estimate).mean())
+
+
 def jackknife_t(estimate: float, deleted: Floats, level: float, unit: Unit) -> Interval:
     """
-    Estimate +- t_{G-1} times the delete-one standard error.
+    t_{G-1} delete-one standard errors below and above both the estimate and its bias-corrected value.
 
-    Simulated coverage of an R2 at nominal .95: .90-.93 with 5 groups, .94-.96 with 20.
+    Holds the R2 of infinitely many groups in .96-.98 of samples of 5 to 50 groups at nominal .95;
+    around the estimate alone it is .58 for 50 groups that hold .05 of the variance of 384 dimensions.
 
     Parameters
     ----------
@@ -72,9 +87,10 @@ def jackknife_t(estimate: float, deleted: Floats, level: float, unit: Unit) -> I
     unit : "group" or "row"
     """
     half = t_quantile((1 + level) / 2, len(deleted) - 1) * jackknife_se(deleted)
+    corrected = estimate - jackknife_bias(estimate, deleted)
     return Interval(
-        low=estimate - half,
-        high=estimate + half,
+        low=min(estimate, corrected) - half,
+        high=max(estimate, corrected) + half,
         level=level,
         method="jackknife_t",
         unit=unit,
@@ -216,7 +232,12 @@ def bca(estimate: float, resampled: Floats, deleted: Floats, level: float) -> In
 
 
 def simultaneous(
-    estimates: Floats, resampled: Floats, errors: Floats, units: int, level: float
+    estimates: Floats,
+    resampled: Floats,
+    errors: Floats,
+    biases: Floats,
+    units: int,
+    level: float,
 ) -> list[Interval] | None:
     """
     Intervals that cover all estimates at once: max |t| over paired bootstrap resamples.
@@ -228,6 +249,8 @@ def simultaneous(
         All statistics of each resample.
     errors : (k,) float64
         Standard errors; None is returned where one is 0.
+    biases : (k,) float64
+        Jackknife biases: each interval reaches out from both the estimate and its corrected value.
     units : int
         Groups behind them: no interval is narrower than the jackknife-t of one estimate alone.
     level : float in (0, 1)
@@ -243,14 +266,14 @@ def simultaneous(
     critical = max(float(np.quantile(t.max(axis=1), level)), pointwise)
     return [
         Interval(
-            low=float(value - critical * error),
-            high=float(value + critical * error),
+            low=float(min(value, value - bias) - critical * error),
+            high=float(max(value, value - bias) + critical * error),
             level=level,
             method="max_t",
             unit="group",
             resamples=len(resampled),
         )
-        for value, error in zip(estimates, errors, strict=True)
+        for value, error, bias in zip(estimates, errors, biases, strict=True)
     ]
 
 

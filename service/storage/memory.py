@@ -12,13 +12,20 @@ from typing import IO, Generic
 
 import numpy as np
 
+from service.baseline import Baseline
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
-from service.errors import InvalidRequest, UnknownDataset, UnknownGate, UnknownJob
-from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step, new_id
+from service.errors import (
+    InvalidRequest,
+    UnknownBaseline,
+    UnknownDataset,
+    UnknownGate,
+    UnknownJob,
+)
+from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step, new_id, now
 from service.ports import Draft, Page, Record
 
-CURSOR = re.compile(r"([0-9]{1,16})-(job_[0-9a-f]{24})")
+CURSOR = re.compile(r"([0-9]{1,16})-((?:job|gate)_[0-9a-f]{24})")
 
 
 @dataclass
@@ -147,6 +154,20 @@ class _Records(Generic[Record]):
             self._stored[record_id] = new = new.model_copy(update={"version": old.version + 1})
             return new
 
+    def _page(
+        self, project: str, limit: int, cursor: str | None, wanted: Callable[[Record], bool]
+    ) -> Page[Record]:
+        after = None if cursor is None else parse_cursor(cursor)
+        found = [
+            record
+            for record in sorted(self._stored.values(), key=position, reverse=True)
+            if record.project == project
+            and (after is None or position(record) < after)
+            and wanted(record)
+        ]
+        items = found[:limit]
+        return Page(items, format_cursor(items[-1]) if len(found) > limit else None)
+
 
 class MemoryJobs(_Records[Job]):
     """Job records."""
@@ -171,19 +192,8 @@ class MemoryJobs(_Records[Job]):
         state: State | None,
         kind: str | None,
         tag: tuple[str, str] | None,
-    ) -> Page:
-        after = None if cursor is None else parse_cursor(cursor)
-        newest = sorted(self._stored.values(), key=position, reverse=True)
-        found = [
-            job
-            for job in newest
-            if job.project == project
-            and (after is None or position(job) < after)
-            and matches(job, state, kind, tag)
-        ]
-        items = found[:limit]
-        more = len(found) > limit
-        return Page(items, format_cursor(items[-1]) if more else None)
+    ) -> Page[Job]:
+        return self._page(project, limit, cursor, lambda job: matches(job, state, kind, tag))
 
     def active(self) -> list[str]:
         return [job.id for job in self._stored.values() if not job.state.terminal]
@@ -226,6 +236,46 @@ class MemoryGates(_Records[GateRun]):
             raise UnknownGate(f"There is no gate run `{run_id}`.")
         return run
 
+    def page(
+        self, project: str, limit: int, cursor: str | None, tag: tuple[str, str] | None
+    ) -> Page[GateRun]:
+        return self._page(project, limit, cursor, lambda run: tagged(run, tag))
+
+
+class MemoryBaselines:
+    """Baselines by project and name."""
+
+    def __init__(self) -> None:
+        self._stored: dict[tuple[str, str], list[Baseline]] = {}
+        self._lock = threading.Lock()
+
+    def set(self, project: str, name: str, dataset: str, gate: str | None) -> Baseline:
+        with self._lock:
+            past = self._stored.setdefault((project, name), [])
+            if not past or past[-1].dataset != dataset:
+                past.append(
+                    Baseline(
+                        name=name,
+                        dataset=dataset,
+                        version=len(past) + 1,
+                        gate=gate,
+                        set_at=now(),
+                    )
+                )
+            return past[-1]
+
+    def get(self, project: str, name: str) -> Baseline:
+        return self.history(project, name, 1)[0]
+
+    def history(self, project: str, name: str, limit: int) -> list[Baseline]:
+        past = self._stored.get((project, name))
+        if past is None:
+            raise UnknownBaseline(f"There is no baseline `{name}`.")
+        return past[: -limit - 1 : -1]
+
+    def names(self, project: str) -> list[str]:
+        return sorted(name for owner, name in self._stored if owner == project)
+
 
 class MemoryQueue:
     """Ids of steps in order; whoever owns the queue takes them out."""
@@ -260,15 +310,15 @@ class MemoryQueue:
         return self.shard_workers if pool is Pool.shards else 1
 
 
-def position(job: Job) -> tuple[int, str]:
-    """Place of a job in a listing: its microsecond, then its id."""
-    return int(job.created_at.timestamp() * 1_000_000), job.id
+def position(record: Job | GateRun) -> tuple[int, str]:
+    """Place of a record in a listing: its microsecond, then its id."""
+    return int(record.created_at.timestamp() * 1_000_000), record.id
 
 
-def format_cursor(job: Job) -> str:
-    """Where the page after this job starts."""
-    at, job_id = position(job)
-    return f"{at}-{job_id}"
+def format_cursor(record: Job | GateRun) -> str:
+    """Where the page after this record starts."""
+    at, record_id = position(record)
+    return f"{at}-{record_id}"
 
 
 def parse_cursor(cursor: str) -> tuple[int, str]:
@@ -284,5 +334,10 @@ def matches(job: Job, state: State | None, kind: str | None, tag: tuple[str, str
     return (
         (state is None or job.state is state)
         and (kind is None or job.kind == kind)
-        and (tag is None or job.tags.get(tag[0]) == tag[1])
+        and tagged(job, tag)
     )
+
+
+def tagged(record: Job | GateRun, tag: tuple[str, str] | None) -> bool:
+    """Whether a listing of this tag shows the record."""
+    return tag is None or record.tags.get(tag[0]) == tag[1]

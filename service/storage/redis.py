@@ -8,7 +8,8 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
     assay:jobs:<project>  sorted set of job ids by microsecond of creation
     assay:active          ids of jobs that have not ended
     assay:ended           hash: how many jobs have ended, by kind and state
-    assay:gate:<id>       hash: version, json
+    assay:gate:<id>       hash: version, json; expires
+    assay:gates:<project> sorted set of gate ids by microsecond of creation
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from redis.retry import Retry
 from service.errors import UnknownGate, UnknownJob
 from service.job import GateRun, Job, Progress, State, Step
 from service.ports import Page, Record
-from service.storage.memory import format_cursor, matches, parse_cursor, position
+from service.storage.memory import format_cursor, matches, parse_cursor, position, tagged
 
 PROGRESS_TTL_S = 86_400
 PAGE = 200
@@ -102,6 +103,38 @@ class _Records(Generic[Record]):
         """Retention, id and what to count it as, where this change ends a job; else empty."""
         return "", "", ""
 
+    def _index(self, project: str) -> str:
+        return f"assay:{self.prefix}s:{project}"
+
+    def _page(
+        self, project: str, limit: int, cursor: str | None, wanted: Callable[[Record], bool]
+    ) -> Page[Record]:
+        index = self._index(project)
+        after = None if cursor is None else parse_cursor(cursor)
+        found: list[Record] = []
+        while len(found) <= limit:
+            highest = "+inf" if after is None else str(after[0])
+            ids = cast(
+                "list[bytes]",
+                self._redis.zrange(
+                    index, highest, "-inf", desc=True, byscore=True, offset=0, num=PAGE
+                ),
+            )
+            with self._redis.pipeline(transaction=False) as pipe:
+                for record_id in ids:
+                    pipe.hget(self._key(record_id.decode()), "json")
+                stored = pipe.execute()
+            if gone := [one for one, data in zip(ids, stored, strict=True) if data is None]:
+                self._redis.zrem(index, *gone)
+            records = [self.model.model_validate_json(data) for data in stored if data is not None]
+            fresh = [one for one in records if after is None or position(one) < after]
+            found += [one for one in fresh if wanted(one)]
+            if not fresh and not gone:
+                break
+            after = position(fresh[-1]) if fresh else after
+        items = found[:limit]
+        return Page(items, format_cursor(items[-1]) if len(found) > limit else None)
+
 
 class RedisJobs(_Records[Job]):
     """Job records."""
@@ -118,7 +151,7 @@ class RedisJobs(_Records[Job]):
             pipe.hset(
                 self._key(job.id), mapping={"version": job.version, "json": job.model_dump_json()}
             )
-            pipe.zadd(f"assay:jobs:{job.project}", {job.id: position(job)[0]})
+            pipe.zadd(self._index(job.project), {job.id: position(job)[0]})
             if job.state.terminal:
                 pipe.expire(self._key(job.id), self._retention_s)
                 pipe.hincrby("assay:ended", f"{job.kind}:{job.state.value}", 1)
@@ -153,32 +186,8 @@ class RedisJobs(_Records[Job]):
         state: State | None,
         kind: str | None,
         tag: tuple[str, str] | None,
-    ) -> Page:
-        index = f"assay:jobs:{project}"
-        after = None if cursor is None else parse_cursor(cursor)
-        found: list[Job] = []
-        while len(found) <= limit:
-            highest = "+inf" if after is None else str(after[0])
-            ids = cast(
-                "list[bytes]",
-                self._redis.zrange(
-                    index, highest, "-inf", desc=True, byscore=True, offset=0, num=PAGE
-                ),
-            )
-            with self._redis.pipeline(transaction=False) as pipe:
-                for job_id in ids:
-                    pipe.hget(self._key(job_id.decode()), "json")
-                stored = pipe.execute()
-            if gone := [job_id for job_id, data in zip(ids, stored, strict=True) if data is None]:
-                self._redis.zrem(index, *gone)
-            jobs = [Job.model_validate_json(data) for data in stored if data is not None]
-            fresh = [job for job in jobs if after is None or position(job) < after]
-            found += [job for job in fresh if matches(job, state, kind, tag)]
-            if not fresh and not gone:
-                break
-            after = position(fresh[-1]) if fresh else after
-        items = found[:limit]
-        return Page(items, format_cursor(items[-1]) if len(found) > limit else None)
+    ) -> Page[Job]:
+        return self._page(project, limit, cursor, lambda job: matches(job, state, kind, tag))
 
     def active(self) -> list[str]:
         return [
@@ -238,11 +247,21 @@ class RedisGates(_Records[GateRun]):
     prefix = "gate"
 
     def create(self, run: GateRun) -> None:
+        at, index = position(run)[0], self._index(run.project)
         self._write(run)
-        self._redis.expire(self._key(run.id), self._retention_s)
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.expire(self._key(run.id), self._retention_s)
+            pipe.zadd(index, {run.id: at})
+            pipe.zremrangebyscore(index, "-inf", at - self._retention_s * 1_000_000)
+            pipe.execute()
 
     def get(self, project: str, run_id: str) -> GateRun:
         run = self.find(run_id)
         if run is None or run.project != project:
             raise UnknownGate(f"There is no gate run `{run_id}`.")
         return run
+
+    def page(
+        self, project: str, limit: int, cursor: str | None, tag: tuple[str, str] | None
+    ) -> Page[GateRun]:
+        return self._page(project, limit, cursor, lambda run: tagged(run, tag))

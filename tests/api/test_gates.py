@@ -14,9 +14,9 @@ from service.operations import Services
 
 RUN = {
     "id", "policy", "state", "inputs", "tags", "jobs", "verdict", "rules", "digest", "created_at",
-    "links",
+    "links", "baselines", "fail_jobs", "warnings",
 }  # fmt: skip
-RULE = {"rule", "observed", "interval", "threshold", "verdict", "reason", "needed"}
+RULE = {"rule", "measured", "observed", "interval", "threshold", "verdict", "reason", "needed"}
 
 
 def policy(*rules: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_a_gate_is_judged_when_its_jobs_have_ended(start: Any, door: Any, work: 
     assert gap.keys() == rank.keys() == RULE
     floor = door.get(f"/v1/jobs/{run['jobs']['floor']}/report").json()["results"]["raw"]["gap_all"]
     assert gap["observed"] == floor["estimate"]
-    assert gap["interval"] == {key: floor["interval"][key] for key in ("low", "high")}
+    assert gap["interval"] == {key: floor["interval"][key] for key in ("low", "high", "level")}
     assert gap["threshold"] == 0.4
     assert gap["interval"]["low"] > 0.4
     assert rank["interval"] is None
@@ -118,16 +118,15 @@ def test_a_gate_is_judged_when_its_jobs_have_ended(start: Any, door: Any, work: 
         ([FINE, {"measure": "floor.raw.gap_all", "at_least": 0.9}], "fail"),
         ([FINE, {"measure": "floor.raw.gap_all", "at_most": 0.5854}], "inconclusive"),
         ([FINE, {"measure": "floor.raw.gap_all", "at_least": 0.9, "level": "warn"}], "pass"),
-        ([FINE, {"measure": "floor.aligned.gap_all", "at_least": -9}], "inconclusive"),
         ([FINE, {"measure": "shape.duplicates.rows", "at_most": 0}], "pass"),
         ([FINE, {"measure": "shape.norms.min", "at_least": 2}], "fail"),
     ],
-    ids=["interval above", "below", "both sides", "warned", "not asked for", "count", "scalar"],
+    ids=["interval above", "below", "both sides", "warned", "count", "scalar"],
 )
 def test_the_worst_blocking_rule_decides(
     rules: list[dict[str, Any]], verdict: str, start: Any, door: Any, work: Any
 ) -> None:
-    """Real reports: gap .5854 [.55, .62]; `aligned` is null, and null never passes."""
+    """Real reports: gap .5854 [.55, .62]."""
     place = start(*rules).headers["location"]
     work()
     assert door.get(place).json()["verdict"] == verdict
@@ -253,6 +252,7 @@ def test_a_cancelled_gate_stops_its_jobs(
         (("rules", 0, "measure"), "floor.n", "/policy/rules/0/measure", ""),
         (("rules", 0, "measure"), "floor.__class__", "/policy/rules/0/measure", ""),
         (("rules", 0, "measure"), 5, "/policy/rules/0/measure", ""),
+        (("rules", 0, "measure"), "floor.aligned.gap_all", "/policy/rules/0/measure", "`align`"),
         (("rules", 0, "at_least"), None, "/policy/rules/0", "exactly one"),
         (("rules", 0, "at_most"), 1, "/policy/rules/0", "exactly one"),
         (("rules", 0, "at_lest"), 1, "/policy/rules/0/at_lest", ""),
@@ -367,3 +367,63 @@ def test_an_unknown_gate_is_not_found(door: Any, refusal: Any) -> None:
     for name in ("gate_" + "0" * 24, "x", "%00"):
         refusal(door.get(f"/v1/gates/{name}"), 404, "unknown-gate")
         refusal(door.delete(f"/v1/gates/{name}"), 404, "unknown-gate")
+
+
+def test_gates_are_listed_newest_first(start: Any, door: Any, work: Any, refusal: Any) -> None:
+    """With their verdicts, by tag, in pages; a listing judges what has ended."""
+    runs = [start({**FINE, "at_least": bound}).json()["id"] for bound in (0.4, 0.9, 0.3)]
+    work()
+    first = door.get("/v1/gates?limit=2&tag=env:ci").json()
+    assert [run["id"] for run in first["items"]] == [runs[2], runs[1]]
+    assert [run["verdict"] for run in first["items"]] == ["pass", "fail"]
+    rest = door.get(f"/v1/gates?cursor={first['next_cursor']}").json()
+    assert [run["id"] for run in rest["items"]] == [runs[0]]
+    assert rest["next_cursor"] is None
+    assert door.get("/v1/gates?tag=env:prod").json()["items"] == []
+    for query in ("tag=env", "cursor=x", "limit=0"):
+        refusal(door.get(f"/v1/gates?{query}"), 422, "invalid-request")
+
+
+def test_a_policy_is_validated_without_data(door: Any, refusal: Any, waiting: list[str]) -> None:
+    """What it wants bound; the same faults as when it is run; nothing starts."""
+    answer = door.post("/v1/gates/validate", json={"policy": policy(FINE)})
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "policy": "halves",
+        "inputs": {"left": "vectors", "right": "vectors", "topics": "column"},
+        "checks": {"shape": "geometry", "floor": "cosine_floor"},
+        "rules": 1,
+    }
+    wrong = policy({"measure": "floor.raw.gapp", "at_least": 0})
+    (fault,) = refusal(
+        door.post("/v1/gates/validate", json={"policy": wrong}), 422, "invalid-request"
+    )["errors"]
+    assert "did you mean `raw.gap`?" in fault["message"]
+    for body in ({}, [], {"policy": policy(FINE), "inputs": {}}):
+        refusal(door.post("/v1/gates/validate", json=body), 422, "invalid-request")
+    assert waiting == []
+    assert door.get("/v1/gates").json()["items"] == []
+
+
+def test_a_verdict_is_markdown_for_who_asks(start: Any, door: Any, work: Any) -> None:
+    """By Accept; its own ETag; JSON for everybody else."""
+    place = start(FINE, {"measure": "floor.raw.gap_all", "at_least": 0.9, "level": "warn"}).headers[
+        "location"
+    ]
+    asked = {"Accept": "text/markdown"}
+    assert door.get(place, headers=asked).text == "## halves: running\n"
+    work()
+    page = door.get(place, headers=asked)
+    assert page.headers["content-type"].startswith("text/markdown")
+    assert page.headers["vary"] == "Accept"
+    assert "halves: pass" in page.text
+    assert page.text.count("`floor.raw.gap_all`") == 2
+    assert "`at_least` 0.9, warns only" in page.text
+    plain = door.get(place)
+    assert plain.json()["verdict"] == "pass"
+    assert plain.headers["etag"] != page.headers["etag"]
+    known = {**asked, "If-None-Match": page.headers["etag"]}
+    assert door.get(place, headers=known).status_code == 304
+    for accept in ("*/*", "application/json", "text/markdown, application/json", "text/html"):
+        answer = door.get(place, headers={"Accept": accept})
+        assert answer.headers["content-type"].startswith("application/json")

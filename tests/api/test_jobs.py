@@ -39,7 +39,7 @@ def test_a_job_is_accepted_at_once_with_its_place(ask: Any, rows: str, waiting: 
     assert int(answer.headers["retry-after"]) > 0
     assert (job["state"], job["attempts"], job["cached"]) == ("queued", 0, False)
     assert job["inputs"] == {"vectors": {"dataset": rows}}
-    assert (job["seed"], job["tags"], job["kind_version"]) == (7, {"env": "prod"}, 1)
+    assert (job["seed"], job["tags"], job["kind_version"]) == (7, {"env": "prod"}, 2)
     assert job["params"] == {
         "level": 0.95, "on_bad_rows": "error", "align_by_ids": False, "census": False,
         "max_spectrum": 64,

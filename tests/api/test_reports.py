@@ -98,7 +98,7 @@ def test_a_report_holds_what_the_contract_names(
 
     assert found.keys() == REPORT
     assert (found["report_version"], found["kind"], found["kind_version"]) == (
-        "1.0", "cosine_floor", 1,
+        "1.0", "cosine_floor", 2,
     )  # fmt: skip
     assert re.fullmatch("[0-9a-f]{64}", found["request_digest"])
     assert re.fullmatch("[0-9a-f]{64}", found["digest"])

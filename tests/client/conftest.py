@@ -75,6 +75,9 @@ class FakeServer:
         if (asked.method, asked.path) == ("POST", "/v1/datasets"):
             self.uploads += 1
             return Answer(201, {"id": f"ds_{self.uploads}", "bytes": len(asked.body)})
+        if (asked.method, asked.path) == ("POST", "/v1/gates/validate"):
+            policy = asked.json["policy"]
+            return Answer(200, {"policy": "rows", "inputs": policy.get("inputs", {})})
         return problem(404, "unknown-route", f"nothing at {asked.method} {asked.path}")
 
 

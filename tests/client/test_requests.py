@@ -195,7 +195,10 @@ def test_a_policy_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> N
 
 
 def test_gate_inputs_are_bound_by_name(vectors: Path, labels: Path) -> None:
-    assert requests.bindings(["rows=rows.npy", "labels=rows.csv:intent", "old=ds_1"]) == {
+    pairs = ["old=ds_1", "now=baseline:prod", "topics=baseline:prod:intent"]
+    assert requests.bindings(["rows=rows.npy", "labels=rows.csv:intent", *pairs]) == {
+        "now": {"baseline": "prod"},
+        "topics": {"baseline": "prod", "column": "intent"},
         "rows": {"path": "rows.npy"},
         "labels": {"path": "rows.csv", "column": "intent"},
         "old": {"dataset": "ds_1"},

@@ -15,6 +15,7 @@ from service.numerics.resampling import (
     clopper_pearson,
     fisher_z,
     holm,
+    jackknife_bias,
     jackknife_se,
     jackknife_t,
     share_interval,
@@ -53,8 +54,33 @@ def test_the_factor_is_the_tabulated_t_of_one_degree_less(units: int, t: float) 
     """Printed table: t_.975 with 4, 9 and 19 degrees of freedom."""
     without = np.arange(units, dtype=np.float64)
     se = np.sqrt((units - 1) / units * (units * (units**2 - 1) / 12))  # sum of squares of 1..G
-    got = jackknife_t(0.0, without, 0.95, "group")
-    assert got.high == -got.low == pytest.approx(t * se, rel=1e-7)
+    got = jackknife_t(float(without.mean()), without, 0.95, "group")
+    half = (got.high - got.low) / 2
+    assert half == pytest.approx(t * se, rel=1e-7)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=5, max_size=30), levels)
+def test_an_interval_reaches_out_from_the_corrected_value_too(
+    values: list[float], level: float
+) -> None:
+    """
+    Closed form: the jackknife corrects the variance by n (ddof 0) to that by n - 1, exactly.
+
+    The interval starts at the former, which is smaller, and ends at the latter.
+    """
+    x = np.array(values)
+    n = len(x)
+    without = np.array([np.var(np.delete(x, i)) for i in range(n)])
+    scale = max(1e-9, np.square(x).max() * 1e-10)
+    assert np.var(x) - jackknife_bias(float(np.var(x)), without) == pytest.approx(
+        np.var(x, ddof=1), rel=1e-7, abs=n * scale
+    )
+    got = jackknife_t(float(np.var(x)), without, level, "row")
+    half = stats.t.ppf((1 + level) / 2, n - 1) * np.sqrt((n - 1) * np.var(without))
+    assert got.low == pytest.approx(np.var(x) - half, rel=1e-7, abs=1e3 * scale)
+    assert got.high == pytest.approx(np.var(x, ddof=1) + half, rel=1e-7, abs=1e3 * scale)
+    turned = jackknife_t(-float(np.var(x)), -without, level, "row")
+    assert (turned.low, turned.high) == pytest.approx((-got.high, -got.low), rel=1e-12)
 
 
 @pytest.mark.parametrize("df", [1, 2, 4, 9, 19, 121, 2999, 10**6])
@@ -256,7 +282,7 @@ def test_simultaneous_intervals_cover_the_share_of_resamples_they_promise(
     estimates, errors = rng.normal(size=k), rng.uniform(0.1, 2, size=k)
     mixing = rng.normal(size=(k, k))
     resampled = estimates + rng.normal(size=(801, k)) @ mixing
-    got = simultaneous(estimates, resampled, errors, 9, level)
+    got = simultaneous(estimates, resampled, errors, np.zeros(k), 9, level)
     assert got is not None
     low, high = (np.array([getattr(i, end) for i in got]) for end in ("low", "high"))
     inside = ((resampled >= low - 1e-12) & (resampled <= high + 1e-12)).all(axis=1)
@@ -275,10 +301,14 @@ def test_simultaneous_intervals_cover_the_share_of_resamples_they_promise(
 def test_simultaneous_intervals_by_hand() -> None:
     """By hand: |t| of three resamples are (1, 2), (3, 1), (0, 2.5): maxima 2, 3, 2.5."""
     resampled = np.array([[1.0, 24], [3, 22], [0, 15]])
-    got = simultaneous(np.array([0.0, 20]), resampled, np.array([1.0, 2]), 50, 0.5)
+    values, errors = np.array([0.0, 20]), np.array([1.0, 2])
+    got = simultaneous(values, resampled, errors, np.zeros(2), 50, 0.5)
     assert got is not None
     assert [(i.low, i.high) for i in got] == [(-2.5, 2.5), (15, 25)]
-    assert simultaneous(np.array([0.0, 20]), resampled, np.array([1.0, 0]), 50, 0.5) is None
+    off = simultaneous(values, resampled, errors, np.array([-1.0, 3]), 50, 0.5)
+    assert off is not None
+    assert [(i.low, i.high) for i in off] == [(-2.5, 3.5), (12, 25)]
+    assert simultaneous(values, resampled, np.array([1.0, 0]), np.zeros(2), 50, 0.5) is None
 
 
 @given(st.floats(-3, 3), st.floats(0.01, 2), st.integers(5, 60))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from service.storage.memory import (
+    MemoryBaselines,
     MemoryDatasets,
     MemoryGates,
     MemoryJobs,
@@ -14,7 +15,7 @@ from service.storage.memory import (
     MemoryQueue,
     MemoryReports,
 )
-from service.storage.objects import ObjectDatasets, ObjectParts, ObjectReports
+from service.storage.objects import ObjectBaselines, ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisGates, RedisJobs
 
@@ -31,6 +32,12 @@ def datasets(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
 def reports(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     """Both homes of reports."""
     return MemoryReports() if request.param == "memory" else ObjectReports(tmp_path / "store")
+
+
+@pytest.fixture(params=["memory", "objects"])
+def baselines(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    """Both homes of baselines."""
+    return MemoryBaselines() if request.param == "memory" else ObjectBaselines(tmp_path / "store")
 
 
 @pytest.fixture(params=["memory", "objects"])

@@ -21,6 +21,7 @@ from service.errors import (
     Fault,
     InvalidRequest,
     NonFiniteRows,
+    UnknownBaseline,
     UnknownDataset,
     UnknownGate,
     UnknownJob,
@@ -41,7 +42,13 @@ from service.job import (
     steps,
 )
 from service.references import ColumnRef, DatasetRef, NamedDataset, Spec
-from service.storage.objects import PARTS, ObjectDatasets, ObjectParts, ObjectReports
+from service.storage.objects import (
+    PARTS,
+    ObjectBaselines,
+    ObjectDatasets,
+    ObjectParts,
+    ObjectReports,
+)
 from service.storage.redis import RedisJobs
 
 THREADS = 8
@@ -457,6 +464,87 @@ def test_a_gate_is_judged_once(gates: Any) -> None:
     assert got[0].version == 1
 
 
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_gates_are_paged_newest_first(limit: int, gates: Any) -> None:
+    """Of one project, all or those of a tag; two of one instant are both shown."""
+    times = [now() - timedelta(minutes=10 - i) for i in (3, 0, 6, 1, 1, 5)]
+    made = [
+        gate(created_at=at, tags={"env": "prod" if i % 2 else "dev"}) for i, at in enumerate(times)
+    ]
+    for one in made:
+        gates.create(one)
+        gates.create(gate(project="q", created_at=one.created_at))
+
+    def listed(tag: Any) -> list[str]:
+        found, cursor = [], None
+        while True:
+            page = gates.page("p", limit, cursor, tag)
+            found += [one.id for one in page.items]
+            if page.next_cursor is None:
+                return found
+            assert len(page.items) == limit
+            cursor = page.next_cursor
+
+    newest = sorted(made, key=lambda one: (one.created_at, one.id), reverse=True)
+    assert listed(None) == [one.id for one in newest]
+    assert listed(("env", "prod")) == [one.id for one in newest if one.tags["env"] == "prod"]
+    assert gates.page("nobody", limit, None, None).items == []
+    with pytest.raises(InvalidRequest):
+        gates.page("p", limit, "x", None)
+
+
+# baselines
+
+
+def test_a_baseline_keeps_all_it_has_stood_for(baselines: Any) -> None:
+    """Newest first, by whom; naming the same dataset again changes nothing."""
+    for dataset, run in (("ds_1", None), ("ds_2", "gate_1"), ("ds_2", None), ("ds_1", None)):
+        baselines.set("p", "prod", dataset, run)
+    past = baselines.history("p", "prod", 100)
+    assert [(one.version, one.dataset, one.gate) for one in past] == [
+        (3, "ds_1", None), (2, "ds_2", "gate_1"), (1, "ds_1", None),
+    ]  # fmt: skip
+    assert baselines.get("p", "prod") == past[0]
+    assert baselines.history("p", "prod", 2) == past[:2]
+    assert {one.name for one in past} == {"prod"}
+
+
+def test_more_than_nine_versions_stay_in_order(baselines: Any) -> None:
+    """10 comes after 9."""
+    for i in range(12):
+        baselines.set("p", "prod", f"ds_{i}", None)
+    assert baselines.get("p", "prod").dataset == "ds_11"
+    assert [one.version for one in baselines.history("p", "prod", 100)] == list(range(12, 0, -1))
+
+
+def test_a_baseline_belongs_to_its_project(baselines: Any) -> None:
+    """A name that is a prefix of another is another; nobody reads the neighbour's."""
+    for project, name in (("p", "prod"), ("p", "pro"), ("q", "other")):
+        baselines.set(project, name, f"ds_{project}_{name}", None)
+    assert baselines.names("p") == ["pro", "prod"]
+    assert baselines.names("nobody") == []
+    assert baselines.get("p", "pro").dataset == "ds_p_pro"
+    for project, name in (("q", "prod"), ("p", "other"), ("p", "x"), ("p", "../q/baselines/other")):
+        with pytest.raises(UnknownBaseline):
+            baselines.get(project, name)
+        with pytest.raises(UnknownBaseline):
+            baselines.history(project, name, 3)
+
+
+def test_baselines_set_at_once_are_all_kept(baselines: Any) -> None:
+    """Eight datasets in one moment: eight versions, none written over."""
+    at_once(lambda i: baselines.set("p", "prod", f"ds_{i}", None))
+    past = baselines.history("p", "prod", 100)
+    assert [one.version for one in past] == list(range(THREADS, 0, -1))
+    assert {one.dataset for one in past} == {f"ds_{i}" for i in range(THREADS)}
+
+
+def test_baselines_outlive_the_process(tmp_path: Path) -> None:
+    """Another reader of the same folder finds them; Redis holds nothing of them."""
+    made = ObjectBaselines(tmp_path / "store").set("p", "prod", "ds_1", "gate_1")
+    assert ObjectBaselines(tmp_path / "store").get("p", "prod") == made
+
+
 # queues
 
 
@@ -681,7 +769,7 @@ def test_no_value_in_redis_is_large(redis: Redis, tmp_path: Path) -> None:
 
     services = Services(
         ObjectDatasets(tmp_path), ObjectReports(tmp_path), RedisJobs(redis, 60),
-        RedisGates(redis, 60), RqQueue(redis, 3), ObjectParts(tmp_path),
+        RedisGates(redis, 60), RqQueue(redis, 3), ObjectParts(tmp_path), ObjectBaselines(tmp_path),
     )  # fmt: skip
     rows = np.random.default_rng(0).normal(size=(20_000, 250)).astype("<f4")
     import base64

@@ -14,7 +14,7 @@ from rq import Worker
 from service.blocks import Plan
 from service.job import COMBINE, WHOLE, Job, Pool, State, Step, new_id, now
 from service.operations import Services
-from service.storage.memory import MemoryDatasets, MemoryReports
+from service.storage.memory import MemoryBaselines, MemoryDatasets, MemoryReports
 from service.storage.objects import ObjectParts
 from service.storage.queue import RqQueue, open_queue
 from service.storage.redis import RedisGates, RedisJobs
@@ -45,7 +45,13 @@ def sweep(
 ) -> Callable[[int], None]:
     """Sweep so many times."""
     services = Services(
-        MemoryDatasets(), MemoryReports(), jobs, RedisGates(redis, 3600), queue, parts
+        MemoryDatasets(),
+        MemoryReports(),
+        jobs,
+        RedisGates(redis, 3600),
+        queue,
+        parts,
+        MemoryBaselines(),
     )
     sweeper = Sweeper(services, jobs, queue, 3600)
 

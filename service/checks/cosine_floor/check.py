@@ -27,7 +27,7 @@ ANISOTROPIC = 0.3
 
 
 @check(
-    version=1,
+    version=2,
     title="Matched cosines against their floor",
     scope=(
         "Intervals take the fitted means as given and cover new units of the same population.",

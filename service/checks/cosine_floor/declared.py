@@ -13,6 +13,7 @@ from service.check import (
     Results,
     labels,
     measure,
+    optional,
     vectors,
 )
 from service.dataset import Dataset, Labels
@@ -122,7 +123,7 @@ class CosineFloor(Results):
     """Cosine as it is."""
     centred: Reading
     """Cosine after the means are subtracted and rows renormalised, on the same re-pairings."""
-    aligned: Reading | None
+    aligned: Reading | None = optional(needs=("align",))
     """Raw cosine of held-out pairs after an orthogonal map, where `align` asks for it."""
     anisotropy_a: float = measure(low=-1, high=1, invariance=("orthogonal",))
     """Mean cosine between different rows of `a`."""

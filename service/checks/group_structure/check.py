@@ -21,7 +21,7 @@ from service.checks.group_structure.labelled import Labelled
 
 
 @check(
-    version=1,
+    version=2,
     title="Dispersion between and within groups",
     scope=(
         "A small p says labels are not exchangeable, not that groups are apart by a useful amount: "

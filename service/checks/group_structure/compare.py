@@ -25,6 +25,7 @@ from service.checks.group_structure.fit import Fitted
 from service.numerics.resampling import (
     FEWEST_UNITS,
     holm,
+    jackknife_bias,
     jackknife_se,
     simultaneous,
     t_test,
@@ -77,8 +78,14 @@ def _paired_tests(
         resampled = np.stack([cast(Floats, boot) for _, _, boot in rows], axis=1)
         usable = resampled[np.isfinite(resampled).all(axis=1)]
         if len(usable) >= 0.99 * len(resampled):
+            biases = np.array([jackknife_bias(value, deleted) for value, deleted, _ in rows])
             together = simultaneous(
-                np.array([v for v, _, _ in rows]), usable, errors, len(rows[0][1]), params.level
+                np.array([v for v, _, _ in rows]),
+                usable,
+                errors,
+                biases,
+                len(rows[0][1]),
+                params.level,
             )
     none = Undefined(code="not_estimable", message="No spread, or too few units, or a census.")
     return [

@@ -16,6 +16,7 @@ from service.check import (
     labels,
     measure,
     models,
+    optional,
 )
 from service.dataset import Dataset, Labels
 from service.numerics.permanova import PermutationTest
@@ -79,7 +80,7 @@ class DispersionTest(Results):
 
     f: float | None = measure(low=0, invariance=("similarity",))
     """F of distances to group means, corrected by sqrt(n_g/(n_g-1)), groups of two rows or more."""
-    p: PValue = measure(low=0, high=1, invariance=("similarity",))
+    p: PValue = measure(low=0, high=1, invariance=("similarity",), needs=("dispersion_test",))
     """Exchanging residual vectors and recomputing centres."""
     f_spatial_median: float | None = measure(low=0, invariance=("similarity",))
     """The same F on uncorrected distances to spatial medians; descriptive."""
@@ -179,16 +180,16 @@ class ModelStructure(Results):
     dispersion: DispersionTest
     groups: list[GroupRow]
     """Groups by falling W~."""
-    performance: Correlation | None
+    performance: Correlation | None = optional(needs=("response",))
     dose: DoseResponse | None
 
 
 class PairedTest(Results):
     """Paired test of one difference, and its interval among all pairs."""
 
-    p: float | None = measure(low=0, high=1, invariance=("similarity",))
+    p: float | None = measure(unit="p", low=0, high=1, invariance=("similarity",))
     """Two-sided t test on the jackknife standard error."""
-    p_holm: float | None = measure(low=0, high=1, invariance=("similarity",))
+    p_holm: float | None = measure(unit="p", low=0, high=1, invariance=("similarity",))
     """Adjusted over all pairs of models (Holm)."""
     simultaneous: Interval | None
     """Covers the differences of all pairs at once (max |t|)."""

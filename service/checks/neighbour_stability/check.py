@@ -46,7 +46,7 @@ NO_NEXT_ROW = Undefined(
 
 
 @check(
-    version=1,
+    version=2,
     title="Do the neighbours survive storage and arithmetic?",
     scope=(
         "Neighbours that stay are the neighbours there were, right or wrong: whether search returns "

@@ -141,7 +141,9 @@ class Reference(ResultsAtK):
     """Score of the last neighbour minus the score of the next row."""
     unresolved: int = measure(unit="queries", low=0, better="lower")
     """Queries whose boundary margin is within the rounding of float64 scores: ties."""
-    label_precision: dict[int, Estimate] = measure(low=0, high=1, better="higher")
+    label_precision: dict[int, Estimate] = measure(
+        low=0, high=1, better="higher", needs=("labels",)
+    )
     """Share of neighbours with the query's label, mean over queries."""
 
 
@@ -217,11 +219,15 @@ class ConditionResults(ResultsAtK):
     unresolved: int | None = measure(unit="queries", low=0, better="lower")
     """Queries with a tie at the last place, before or after: never certified."""
     score_error: ScoreError
-    label_precision: dict[int, Estimate] = measure(low=0, high=1, better="higher")
+    label_precision: dict[int, Estimate] = measure(
+        low=0, high=1, better="higher", needs=("labels",)
+    )
     """Share of neighbours with the query's label, mean over queries."""
-    label_precision_change: dict[int, Estimate] = measure(low=-1, high=1, better="higher")
+    label_precision_change: dict[int, Estimate] = measure(
+        low=-1, high=1, better="higher", needs=("labels",)
+    )
     """The same minus that of the reference; never larger than the turnover, either way."""
-    changed_same_precision: int | None = measure(unit="queries", low=0)
+    changed_same_precision: int | None = measure(unit="queries", low=0, needs=("labels",))
     """Queries whose set changed and whose label precision did not."""
     changed_by_margin: list[MarginBin] | None
     """Changed queries by boundary margin of the reference."""

@@ -250,7 +250,7 @@ def _warn(context: Context, results: SearchHygiene) -> None:
 
 
 @check(
-    version=1,
+    version=2,
     title="Will nearest-neighbour search behave?",
     scope=(
         "Random directions show what n, d and k alone would give; data with groups departs from them "

@@ -1,0 +1,22 @@
+"""The gate: a policy and reports make a verdict; nothing else does."""
+
+from service.gate.judging import RuleResult, Verdict, judge, verdict_digest
+from service.gate.needed import Needed
+from service.gate.page import verdict_page
+from service.gate.policy import InputKind, Policy, PolicyModel, read_policy
+from service.gate.rule import Region, Rule
+
+__all__ = [
+    "InputKind",
+    "Needed",
+    "Policy",
+    "PolicyModel",
+    "Region",
+    "Rule",
+    "RuleResult",
+    "Verdict",
+    "judge",
+    "read_policy",
+    "verdict_digest",
+    "verdict_page",
+]

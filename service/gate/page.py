@@ -1,0 +1,87 @@
+"""A verdict as Markdown, for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.check import Warned
+from service.gate.judging import Bounds, RuleResult, Verdict
+from service.gate.needed import Needed
+from service.gate.rule import Rule
+
+SIGNS = {
+    Verdict.passed: "\N{WHITE HEAVY CHECK MARK}",
+    Verdict.failed: "\N{CROSS MARK}",
+    Verdict.inconclusive: "\N{BLACK QUESTION MARK ORNAMENT}",
+    Verdict.invalid: "\N{WARNING SIGN}\N{VARIATION SELECTOR-16}",
+}
+MEANINGS = {
+    Verdict.passed: "every blocking rule is satisfied on the whole of its interval",
+    Verdict.failed: "a blocking rule is broken",
+    Verdict.inconclusive: "no blocking rule is broken, and the data do not show that all are satisfied",
+    Verdict.invalid: "a check has no report",
+}
+
+
+def verdict_page(
+    name: str,
+    state: str,
+    verdict: Verdict | None,
+    rules: Sequence[RuleResult],
+    warnings: Sequence[Warned],
+    digest: str | None,
+) -> str:
+    """One screen: the verdict, each rule with its numbers and reason, and what to know."""
+    if verdict is None:
+        return f"## {_text(name)}: {state}\n"
+    lines = [
+        f"## {SIGNS[verdict]} {_text(name)}: {verdict.value}",
+        "",
+        f"{MEANINGS[verdict].capitalize()}.",
+        "",
+        "| | measure | observed | interval | rule | reason |",
+        "|---|---|--:|---|---|---|",
+        *map(_row, rules),
+        "",
+        *(f"- `{warned.code}`: {_text(warned.message)}" for warned in warnings),
+        *([""] if warnings else []),
+        f"<sub>digest `{digest}`</sub>",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(one: RuleResult) -> str:
+    sign = SIGNS[one.verdict] if one.rule.blocks or one.verdict is Verdict.passed else "warns"
+    reason = one.reason + _advice(one.needed)
+    cells = [
+        f"{sign} {one.verdict.value}",
+        f"`{one.rule.measure}`<br>{_text(one.measured)}",
+        "undefined" if one.observed is None else f"{one.observed:.4g}",
+        _interval(one.interval),
+        _condition(one.rule),
+        _text(reason),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _condition(rule: Rule) -> str:
+    value = getattr(rule, rule.comparison)
+    shown = f"[{value[0]:g}, {value[1]:g}]" if isinstance(value, tuple) else f"{value:g}"
+    return f"`{rule.comparison}` {shown}" + ("" if rule.blocks else ", warns only")
+
+
+def _interval(bounds: Bounds | None) -> str:
+    if bounds is None:
+        return ""
+    return f"[{bounds.low:.4g}, {bounds.high:.4g}] at {bounds.level:g}"
+
+
+def _advice(needed: Needed | None) -> str:
+    return "" if needed is None else f"; about {needed.count:,} {needed.unit} would decide"
+
+
+def _text(text: str) -> str:
+    """Words that stay words: no markup, no new cell, no new line."""
+    escaped = "".join(f"\\{c}" if c in r"\`*_[]<>|#!" else c for c in text)
+    return " ".join(escaped.split())

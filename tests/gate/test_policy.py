@@ -1,0 +1,273 @@
+"""Reading a policy: every fault by its place, before any data is needed."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.errors import InvalidRequest, UnknownCheck
+from service.gate import Policy, read_policy
+from service.request import BY_KIND
+
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "name": "release",
+    "inputs": {"rows": "vectors", "left": "vectors", "right": "vectors", "topics": "column"},
+    "checks": {
+        "shape": {"kind": "geometry", "inputs": {"vectors": "rows", "groups": "topics"}},
+        "floor": {"kind": "cosine_floor", "inputs": {"a": "left", "b": "right"}},
+        "groups": {
+            "kind": "group_structure",
+            "inputs": {
+                "models": [{"name": "old", "vectors": "left"}, {"name": "new", "vectors": "right"}],
+                "groups": "topics",
+            },
+        },
+        "size": {"kind": "power", "inputs": {}, "params": {"groups": 20}},
+    },
+    "rules": [{"measure": "shape.anisotropy", "at_most": 0.3}],
+}
+
+
+def read(*rules: dict[str, Any], **changes: Any) -> Policy:
+    return read_policy({**POLICY, "rules": list(rules) or POLICY["rules"], **changes})
+
+
+def fault(*rules: dict[str, Any], **changes: Any) -> str:
+    """The one message a policy is refused with."""
+    with pytest.raises(InvalidRequest) as caught:
+        read(*rules, **changes)
+    (only,) = caught.value.faults
+    return only.message
+
+
+DIFFERENCE = "groups.differences.new.old"
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"measure": f"{DIFFERENCE}.r2_test.p", "at_least": 0.05}, "only have an `at_most` rule"),
+        ({"measure": f"{DIFFERENCE}.r2_test.p_holm", "within": [0, 1]}, "only have an `at_most`"),
+        ({"measure": "groups.models.old.p", "at_least": 0.05}, "only have an `at_most` rule"),
+        ({"measure": f"{DIFFERENCE}.r2_test.p", "unchanged_within": 0.1}, "only have an `at_most`"),
+        ({"measure": f"{DIFFERENCE}.v", "not_worse_by": 0.1}, "neither direction of `v` is better"),
+        ({"measure": "groups.models.new.icc1", "not_worse_by": 0.1}, "under `differences.`"),
+        ({"measure": "shape.rankme", "unchanged_within": 1}, "under `differences.`"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_comparison_belongs_to_the_measures_it_means_something_for(
+    rule: dict[str, Any], says: str
+) -> None:
+    """A large p shows nothing; a margin needs two models; worse needs a direction."""
+    assert says in fault(rule)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"measure": f"{DIFFERENCE}.r2_test.p", "at_most": 0.05},
+        {"measure": "groups.differences.old.new.r2", "not_worse_by": 0},
+        {"measure": f"{DIFFERENCE}.within_share", "not_worse_by": 0.02},
+        {"measure": f"{DIFFERENCE}.v", "unchanged_within": 0.02},
+        {"measure": f"{DIFFERENCE}.r2", "within": [-0.1, 0.2]},
+        {"measure": "shape.anisotropy", "within": [0.1, 0.1]},
+        {"measure": "groups.models.new.p_f2", "at_most": 0.01},
+    ],
+    ids=str,
+)
+def test_the_others_are_read(rule: dict[str, Any]) -> None:
+    """Either order of the models names a difference."""
+    assert read(rule).rules[0].measure == rule["measure"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"measure": "shape.rankme"}, {"measure": "shape.rankme", "at_least": 1, "at_most": 2},
+        {"measure": "shape.rankme", "at_least": None}, {"at_least": 1},
+        {"measure": "shape.rankme", "at_least": float("nan")},
+        {"measure": "shape.rankme", "at_most": float("inf")},
+        {"measure": "shape.rankme", "at_most": "a lot"},
+        {"measure": "shape.rankme", "at_most": 1, "level": "none"},
+        {"measure": "shape.rankme", "within": [2, 1]}, {"measure": "shape.rankme", "within": [1]},
+        {"measure": "shape.rankme", "within": [1, float("inf")]},
+        {"measure": "shape.rankme", "within": [1, 2], "at_most": 2},
+        {"measure": f"{DIFFERENCE}.r2", "not_worse_by": -0.1},
+        {"measure": f"{DIFFERENCE}.r2", "unchanged_within": 0},
+        {"measure": f"{DIFFERENCE}.r2", "unchanged_within": -1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_rule_has_one_finite_bound(rule: dict[str, Any]) -> None:
+    """A bound that nothing crosses would pass everything, one that all cross nothing."""
+    with pytest.raises(InvalidRequest):
+        read(rule)
+
+
+@pytest.mark.parametrize(
+    ("measure", "params", "need"),
+    [
+        ("floor.aligned.gap_all", {}, "parameter `align`"),
+        ("floor.aligned.partner_ranked_first.tied", {"align": None}, "parameter `align`"),
+        ("groups.models.old.performance.spearman", {}, "role `response`"),
+        (
+            "groups.models.old.dispersion.p",
+            {"dispersion_test": False},
+            "parameter `dispersion_test`",
+        ),
+        ("size.groups_for_rule", {"groups": 20}, "parameter `standard_error`"),
+    ],
+)
+def test_a_measure_that_can_only_be_null_is_refused_with_what_it_needs(
+    measure: str, params: dict[str, Any], need: str
+) -> None:
+    """Known before any data: the block was not asked for."""
+    name = measure.partition(".")[0]
+    checks = copy.deepcopy(POLICY["checks"])
+    checks[name]["params"] = params
+    assert need in fault({"measure": measure, "at_most": 1}, checks=checks)
+
+
+def test_what_a_measure_needs_can_be_given() -> None:
+    """The same measures, asked for."""
+    checks = copy.deepcopy(POLICY["checks"])
+    checks["floor"]["params"] = {"align": "procrustes"}
+    checks["groups"]["inputs"]["response"] = "topics"
+    checks["size"]["params"] = {"groups": 20, "standard_error": 0.1, "distance": 0.1}
+    read(
+        {"measure": "floor.aligned.gap_all", "at_least": 0},
+        {"measure": "groups.models.old.performance.spearman", "at_least": 0},
+        {"measure": "groups.models.old.dispersion.p", "at_most": 0.05},
+        {"measure": "size.groups_for_rule", "at_most": 100},
+        checks=checks,
+    )
+
+
+def test_every_need_is_a_role_or_a_parameter_of_its_check() -> None:
+    """A name nobody can give would refuse every policy."""
+    for kind, check in BY_KIND.items():
+        known = {slot.name for slot in check.slots} | set(check.params.model_fields)
+        for measure in check.measures:
+            assert set(measure.needs) <= known, f"{kind}.{measure.path}"
+
+
+def test_warnings_alone_are_no_policy() -> None:
+    """They would pass whatever the data are."""
+    assert "at least one rule must block" in fault(
+        {"measure": "shape.anisotropy", "at_most": 0.3, "level": "warn"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("models", "says"),
+    [
+        ([{"name": "old", "vectors": "left"}, {"name": "old", "vectors": "right"}], "given twice"),
+        ([{"name": "old"}], "`old` needs vectors"),
+        ([{"name": "old", "vectors": "left", "queries": "right"}], "`old` needs vectors"),
+        ([{"name": "old", "vectors": "topics"}], "declared as column"),
+        ([{"name": "old", "vectors": "lft"}], "did you mean `left`?"),
+        ([], "takes 1 to 8 models"),
+        ([{"name": f"m{i}", "vectors": "left"} for i in range(9)], "takes 1 to 8 models"),
+        ("left", "takes a list of {name, vectors}"),
+    ],
+    ids=str,
+)
+def test_models_are_named_once_and_have_the_matrices_of_their_role(models: Any, says: str) -> None:
+    """A check whose models have several matrices names them; this one has one."""
+    checks = copy.deepcopy(POLICY["checks"])
+    checks["groups"]["inputs"]["models"] = models
+    assert says in fault(checks=checks)
+
+
+def test_levels_follow_from_the_looks_and_the_number_of_blocking_rules() -> None:
+    """Alpha .025 one-sided: halved by two looks, divided by the blocking rules for `fail` alone."""
+    rules = [{"measure": "shape.anisotropy", "at_most": x} for x in (0.3, 0.4, 0.5, 0.6)]
+    rules.append({"measure": "floor.raw.gap_all", "at_least": 0, "level": "warn"})
+    assert read(*rules).runs() == {name: [0.95] for name in POLICY["checks"]}
+    assert set(map(tuple, read(*rules, look=2).runs().values())) == {(0.975,)}
+    together = read(*rules, familywise=True)
+    assert together.runs() == {
+        **{name: [0.95] for name in POLICY["checks"]},
+        "shape": [0.95, 0.9875],
+    }
+    assert (together.level("shape"), together.fail_level("shape")) == (0.95, 0.9875)
+    both = read(*rules, familywise=True, look=2)
+    assert (both.level("shape"), both.fail_level("shape")) == (0.975, 0.99375)
+    assert read(rules[0], familywise=True).runs()["shape"] == [0.95]
+
+
+def test_a_check_keeps_the_level_it_asks_for() -> None:
+    """The policy's author may want wider intervals."""
+    checks = copy.deepcopy(POLICY["checks"])
+    checks["shape"]["params"] = {"level": 0.9}
+    assert read(checks=checks).runs()["shape"] == [0.9]
+    assert read(checks=checks, look=4).runs()["shape"] == [0.975]
+
+
+def test_a_check_whose_rules_have_no_interval_runs_once() -> None:
+    """A wider interval would change nothing."""
+    rules = [{"measure": "shape.rankme", "at_least": x} for x in (1, 2)]
+    assert read(*rules, familywise=True).runs()["shape"] == [0.95]
+
+
+@pytest.mark.parametrize(("key", "value"), [("look", 0), ("look", 21), ("familywise", "perhaps")])
+def test_looks_are_counted_from_one(key: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        read(**{key: value})
+
+
+def test_faults_of_a_policy_are_named_together() -> None:
+    """Six in one reading, each with its pointer and a suggestion."""
+    wrong = copy.deepcopy(POLICY)
+    wrong["checks"]["floor"]["inputs"] = {"a": "left", "bb": "right"}
+    wrong["checks"]["shape"]["params"] = {"max_spectrum": 0}
+    wrong["checks"]["shape"]["inputs"]["groups"] = "left"
+    wrong["rules"] = [
+        {"measure": "shape.anisotropi", "at_most": 1}, {"measure": "shpe.rankme", "at_least": 1},
+    ]  # fmt: skip
+    with pytest.raises(InvalidRequest) as caught:
+        read_policy(wrong)
+    faults = {fault.pointer: fault.message for fault in caught.value.faults}
+    assert faults.keys() == {
+        "/policy/checks/shape/params/max_spectrum", "/policy/checks/shape/inputs/groups",
+        "/policy/checks/floor/inputs/bb", "/policy/checks/floor/inputs",
+        "/policy/rules/0/measure", "/policy/rules/1/measure",
+    }  # fmt: skip
+    assert "did you mean `anisotropy`" in faults["/policy/rules/0/measure"]
+    assert "did you mean `shape`" in faults["/policy/rules/1/measure"]
+    assert "`b` is required" in faults["/policy/checks/floor/inputs"]
+
+
+def test_a_policy_of_an_unknown_check_says_what_it_may_have_been() -> None:
+    """As a job of it does."""
+    wrong = copy.deepcopy(POLICY)
+    wrong["checks"]["shape"]["kind"] = "geometri"
+    with pytest.raises(UnknownCheck, match="geometry"):
+        read_policy(wrong)
+
+
+def test_every_measure_that_can_be_defined_can_be_a_rule() -> None:
+    """Read without fault, and nothing that is no measure is."""
+    for name in ("shape", "floor"):
+        for measure in BY_KIND[POLICY["checks"][name]["kind"]].measures:
+            if not measure.needs:
+                read({"measure": f"{name}.{measure.path}", "at_least": 0})
+    for path in ("shape.n", "shape", "floor.means.a.count", "shape.anisotropy.estimate", "shape."):
+        with pytest.raises(InvalidRequest):
+            read({"measure": path, "at_least": 0})
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted((Path(__file__).parents[2] / "examples/policies").glob("*.yaml")),
+    ids=lambda file: file.stem,
+)
+def test_the_sample_policies_are_read(file: Path) -> None:
+    """What the examples ship is valid."""
+    read_policy(yaml.safe_load(file.read_text()))
