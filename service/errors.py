@@ -22,6 +22,10 @@ Every error the service can state, in one tree.
     ├── UnsupportedFormat      unsupported-format
     ├── MalformedPayload       malformed-payload
     ├── PayloadTooLarge        payload-too-large
+    ├── DatasetInUse           dataset-in-use
+    ├── SourceUnreachable      source-unreachable
+    ├── SourceDenied           source-denied
+    ├── SourceInconsistent     source-inconsistent
     ├── Unauthorised           unauthorised
     ├── Forbidden              forbidden
     ├── QueueFull              queue-full
@@ -173,6 +177,26 @@ class MalformedPayload(AssayError):
 class PayloadTooLarge(AssayError):
     code = "payload-too-large"
     title = "The payload is over a declared limit"
+
+
+class DatasetInUse(AssayError):
+    code = "dataset-in-use"
+    title = "Something still needs this dataset"
+
+
+class SourceUnreachable(AssayError):
+    code = "source-unreachable"
+    title = "The source does not answer"
+
+
+class SourceDenied(AssayError):
+    code = "source-denied"
+    title = "The service may not read this source"
+
+
+class SourceInconsistent(AssayError):
+    code = "source-inconsistent"
+    title = "The source did not give each of its rows once"
 
 
 class Unauthorised(AssayError):

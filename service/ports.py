@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, Generic, Protocol, TypeVar
 
@@ -11,6 +12,8 @@ from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.formats import Sink
 from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step
+from service.source_page import SourcePage
+from service.source_reference import Provenance, Reference
 
 Record = TypeVar("Record", Job, GateRun)
 
@@ -216,4 +219,29 @@ class Queue(Protocol):
 
     def workers(self, pool: Pool = Pool.jobs) -> int:
         """Live workers."""
+        ...
+
+
+@dataclass
+class Opened:
+    """A store that is being read."""
+
+    count: int | None
+    """The rows that will come, by the store's own count before reading; None where it has none."""
+    about: Provenance
+    """What is read; counts are filled in by who reads. Adapters may replace it while reading."""
+    pages: Iterator[SourcePage]
+    recount: Callable[[], int | None]
+    """The same count after reading."""
+
+
+class Sources(Protocol):
+    """Rows that live elsewhere."""
+
+    def refuse(self, project: str, reference: Reference) -> None:
+        """Refuse what can never be read: no such connection here, or a package that is not there."""
+        ...
+
+    def open(self, project: str, reference: Reference) -> AbstractContextManager[Opened]:
+        """Start to read."""
         ...

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
+from pydantic import Discriminator, Field, Strict, Tag
 
-Label = bool | int | float | str
-"""One cell of a column; JSON types are kept apart, so 1, true and "1" are three labels."""
-
-
-class Model(BaseModel):
-    """Closed and frozen; attribute docstrings are the API documentation."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+from service.model import Label as Label
+from service.model import Model as Model
+from service.source_reference import Provenance
 
 
 class Spec(Model):
@@ -31,8 +24,8 @@ class Spec(Model):
     """How token vectors became one vector."""
     normalised: bool | None = None
     """Whether the encoder normalises its output."""
-    source: str | None = None
-    """Where the rows were read from."""
+    source: str | Provenance | None = None
+    """Where the rows were read from; of an import, what was read and how."""
 
 
 class Encoded(Model):

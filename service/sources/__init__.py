@@ -1,0 +1,69 @@
+"""
+Stores that rows are read from.
+
+One line per kind; a module is imported on use, so that a package that is not there is a problem of a
+request, not a crash.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from service.errors import InvalidRequest, SourceDenied
+from service.ports import Opened
+from service.source_reference import Reference
+from service.sources.connection import Connection
+from service.sources.source import Source
+
+SOURCES: dict[str, str] = {
+    "pgvector": "service.sources.pgvector:open_source",
+    "qdrant": "service.sources.qdrant:open_source",
+    "chroma": "service.sources.chroma:open_source",
+    "milvus": "service.sources.milvus:open_source",
+    "lancedb": "service.sources.lancedb:open_source",
+    "redis": "service.sources.redis:open_source",
+    "npy": "service.sources.files:open_source",
+    "parquet": "service.sources.files:open_source",
+    "arrow": "service.sources.files:open_source",
+    "faiss": "service.sources.files:open_source",
+}
+
+
+class NamedSources:
+    """Sources by the connections an operator has named."""
+
+    def __init__(self, connections: Mapping[str, Connection], scratch: Path) -> None:
+        self._connections, self._scratch = dict(connections), scratch
+
+    def refuse(self, project: str, reference: Reference) -> None:
+        self._connection(project, reference)
+        _adapter(reference)
+
+    def open(self, project: str, reference: Reference) -> AbstractContextManager[Opened]:
+        connection = self._connection(project, reference)
+        return _adapter(reference)(reference, connection)
+
+    def _connection(self, project: str, reference: Reference) -> Connection:
+        found = self._connections.get(reference.connection)
+        if found is None or not found.open_to(project):
+            raise SourceDenied(
+                f"There is no connection `{reference.connection}` here; the operator names them in "
+                "ASSAY_CONNECTIONS_FILE."
+            )
+        return found.at(self._scratch)
+
+
+def _adapter(reference: Reference) -> Source:
+    kind: str = getattr(reference, "kind", "")
+    module, _, name = SOURCES[kind].partition(":")
+    try:
+        found: Source = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise InvalidRequest(
+            f"This service cannot read `{kind}`: the package `{error.name}` is not installed "
+            f"(extra `{kind}` of embedding-assay)."
+        ) from None
+    return found
