@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Strict, Tag
 
 from service.model import Label as Label
 from service.model import Model as Model
-from service.source_reference import Provenance
+from service.source_reference import Provenance, SourceReference
 
 
 class Spec(Model):
@@ -64,6 +64,14 @@ class InlineVectors(Model):
     spec: Spec = Spec()
 
 
+class SourceRef(Model):
+    """Rows that live elsewhere; they become a dataset before the check runs."""
+
+    source: SourceReference
+    """Where they are."""
+    spec: Spec = Spec()
+
+
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$")]
 
 
@@ -83,6 +91,13 @@ class NamedBaseline(BaselineRef):
 
 class NamedVectors(InlineVectors):
     """The same with vectors inside the request."""
+
+    name: ModelName | None = None
+    """Default `model_1`, `model_2`, ... in request order."""
+
+
+class NamedSource(SourceRef):
+    """The same with vectors that live elsewhere."""
 
     name: ModelName | None = None
     """Default `model_1`, `model_2`, ... in request order."""
@@ -111,6 +126,8 @@ class InlineColumn(Model):
 def _kind_of_vectors(value: Any) -> str:
     if isinstance(value, InlineVectors) or (isinstance(value, dict) and "vectors" in value):
         return "<inline>"
+    if isinstance(value, SourceRef) or (isinstance(value, dict) and "source" in value):
+        return "<source>"
     return _of_baseline(value, BaselineRef) or "<dataset>"
 
 
@@ -128,7 +145,8 @@ def _of_baseline(value: Any, kind: type[Model]) -> str | None:
 VectorsValue = Annotated[
     Annotated[DatasetRef, Tag("<dataset>")]
     | Annotated[BaselineRef, Tag("<baseline>")]
-    | Annotated[InlineVectors, Tag("<inline>")],
+    | Annotated[InlineVectors, Tag("<inline>")]
+    | Annotated[SourceRef, Tag("<source>")],
     Discriminator(_kind_of_vectors),
 ]
 ColumnValue = Annotated[
@@ -140,6 +158,7 @@ ColumnValue = Annotated[
 NamedValue = Annotated[
     Annotated[NamedDataset, Tag("<dataset>")]
     | Annotated[NamedBaseline, Tag("<baseline>")]
-    | Annotated[NamedVectors, Tag("<inline>")],
+    | Annotated[NamedVectors, Tag("<inline>")]
+    | Annotated[NamedSource, Tag("<source>")],
     Discriminator(_kind_of_vectors),
 ]

@@ -11,10 +11,13 @@ from service.formats.csv_columns import CsvReader
 from service.formats.json_body import JsonReader
 from service.formats.npy import NpyReader
 from service.formats.reader import Limits, Options, Parsed, Reader, Sink
+from service.formats.table import ArrowReader, ParquetReader
 
 READERS: dict[str, type[Reader]] = {
     "application/x-npy": NpyReader,
     "application/json": JsonReader,
+    "application/vnd.apache.parquet": ParquetReader,
+    "application/vnd.apache.arrow.stream": ArrowReader,
     "text/csv": CsvReader,
 }
 

@@ -23,6 +23,14 @@ class Sink(Protocol):
 
     def write(self, data: bytes | memoryview) -> None: ...
 
+    def restart(self, data: bytes) -> None:
+        """The first bytes again, as many as they were: a header that is only known at the end."""
+        ...
+
+    def spool(self) -> IO[bytes]:
+        """A file without a name for what has to be kept meanwhile; it is gone when it is closed."""
+        ...
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -46,6 +54,7 @@ class Options:
 
     dtype: str | None = None
     id_column: str | None = None
+    vector_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,14 +100,20 @@ def spool(file: IO[bytes], data: bytes) -> None:
 
 
 class RowWriter:
-    """Writes rows as canonical .npy (C order, little-endian), hashing and counting on the way."""
+    """
+    Writes rows as canonical .npy (C order, little-endian), hashing and counting on the way.
 
-    def __init__(self, sink: Sink, n: int, d: int, dtype: np.dtype[Any], limits: Limits) -> None:
-        if n < 1 or d < 1:
+    `n` is None while nobody knows it; the header, which has room for it, is then written twice.
+    """
+
+    def __init__(
+        self, sink: Sink, n: int | None, d: int, dtype: np.dtype[Any], limits: Limits
+    ) -> None:
+        if n == 0 or d < 1:
             raise ShapeMismatch(
                 f"`vectors` must have at least one row and dimension; got {n} x {d}."
             )
-        limits.refuse_rows(n)
+        limits.refuse_rows(n or 0)
         if d > limits.dimensions:
             raise PayloadTooLarge(f"A row may have {limits.dimensions} dimensions; got {d}.")
         if dtype.name not in DTYPES:
@@ -108,11 +123,14 @@ class RowWriter:
         self._done = 0
         self._hash = hashlib.sha256()
         self._facts: Facts | None = None
-        header = io.BytesIO()
+        sink.write(self._header(n or 0))
+
+    def _header(self, n: int) -> bytes:
+        file = io.BytesIO()
         np.lib.format.write_array_header_1_0(
-            header, {"descr": self._dtype.str, "fortran_order": False, "shape": (n, d)}
+            file, {"descr": self._dtype.str, "fortran_order": False, "shape": (n, self._d)}
         )
-        sink.write(header.getvalue())
+        return file.getvalue()
 
     def write(self, rows: NDArray[Any]) -> None:
         """Some more rows, (m, d)."""
@@ -126,6 +144,9 @@ class RowWriter:
 
     def finish(self) -> Parsed:
         """All rows are written."""
+        if self._n is None:
+            self._sink.restart(self._header(self._done))
+            self._n = self._done
         trailer = f"{self._dtype.name} {self._n} {self._d}"
         self._hash.update(trailer.encode())
         return Parsed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -36,6 +37,13 @@ class MemoryDraft:
 
     def write(self, data: bytes | memoryview) -> None:
         self.buffer.write(data)
+
+    def restart(self, data: bytes) -> None:
+        self.buffer.seek(0)
+        self.buffer.write(data)
+
+    def spool(self) -> IO[bytes]:
+        return tempfile.TemporaryFile()
 
 
 class MemoryDatasets:

@@ -18,6 +18,7 @@ import io
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -46,11 +47,12 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 class ObjectDraft:
     """Rows on their way to the store; nothing is visible before they are whole."""
 
-    def __init__(self, store: LocalStore, project: str) -> None:
+    def __init__(self, store: LocalStore, root: Path, project: str) -> None:
         self.project = project
         self.id = new_id("ds")
-        self._store = store
+        self._store, self._root = store, root
         self._file: Any = None
+        self._start = b""
 
     @property
     def folder(self) -> str:
@@ -66,10 +68,21 @@ class ObjectDraft:
             )
         self._file.write(data)
 
+    def restart(self, data: bytes) -> None:
+        self._start = data
+
+    def spool(self) -> IO[bytes]:
+        folder = self._root / self.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryFile(dir=folder)
+
     def close(self) -> None:
         """The rows are whole."""
         if self._file is not None:
             self._file.close()
+        if self._start:
+            with (self._root / self.folder / "vectors.npy").open("r+b") as file:
+                file.write(self._start)
 
     def drop(self) -> None:
         """Forget rows that were not closed: the store removes what it staged."""
@@ -84,7 +97,7 @@ class ObjectDatasets:
         self._store = LocalStore(root, mkdir=True)
 
     def draft(self, project: str) -> Draft:
-        return ObjectDraft(self._store, project)
+        return ObjectDraft(self._store, self._root, project)
 
     def commit(
         self,
@@ -129,8 +142,9 @@ class ObjectDatasets:
             self._remove(draft)
 
     def _remove(self, draft: ObjectDraft) -> None:
-        for page in obstore.list(self._store, prefix=draft.folder):
-            obstore.delete(self._store, [item["path"] for item in page])
+        # the store does not list what a killed process has staged
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._root / draft.folder)
 
     def record(self, project: str, dataset: str) -> DatasetRecord:
         if not DATASET_ID.fullmatch(dataset):

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import io
 import itertools
+import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from service.formats import Limits, Options, Parsed, reader_for
+
+
+
+class Kept(io.BytesIO):
+    """A sink in memory."""
+
+    def restart(self, data: bytes) -> None:
+        self.seek(0)
+        self.write(data)
+
+    def spool(self) -> IO[bytes]:
+        return tempfile.TemporaryFile()
+
 
 Read = Callable[..., tuple[Parsed, NDArray[Any] | None]]
 
@@ -27,7 +41,7 @@ def read() -> Read:
         limits: Limits | None = None,
         **options: str,
     ) -> tuple[Parsed, NDArray[Any] | None]:
-        sink = io.BytesIO()
+        sink = Kept()
         reader = reader_for(kind, sink, limits or Limits(), Options(**options))
         places = [0, *sorted(cut % (len(body) + 1) for cut in cuts or []), len(body)]
         try:

@@ -1,0 +1,93 @@
+"""
+What a confined process says: one line of JSON, then the bytes that line announces.
+
+    {"about": {...}}                                  first: what the file holds
+    {"rows", "d", "dtype", "vectors", "rest"}         a page: `vectors` bytes of rows, `rest` bytes of JSON
+    {"error": {"code", "detail", "rows"}}             instead of more pages
+    {"end": true}                                     last
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LONGEST_LINE = 1 << 16
+PAGE_BYTES = 8 << 20
+"""About how many bytes of rows a page has."""
+MOST_ROWS = 65_536
+
+
+class Unreadable(Exception):
+    """Something is wrong with the file, by the code of an error of the service."""
+
+    def __init__(self, code: str, detail: str, rows: tuple[str, ...] = ()) -> None:
+        super().__init__(detail)
+        self.code, self.detail, self.rows = code, detail, rows
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a file holds, before its rows."""
+
+    count: int | None
+    """Rows, those without a vector included."""
+    stored_as: str
+    vector: str | None = None
+    id: str | None = None
+    lossy: bool = False
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A page."""
+
+    vectors: NDArray[Any]
+    ids: list[str] | None = None
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+def rows_per_page(d: int, itemsize: int) -> int:
+    """How many rows of this size a page has."""
+    return int(max(1, min(MOST_ROWS, PAGE_BYTES // max(1, d * itemsize))))
+
+
+def send(out: IO[bytes], found: Found, pages: Iterator[Rows]) -> None:
+    """Write everything."""
+    _line(out, {"about": vars(found)})
+    for page in pages:
+        vectors = np.ascontiguousarray(page.vectors)
+        rest = {"ids": page.ids, "columns": page.columns, "missing": page.missing}
+        data = json.dumps(rest, allow_nan=False).encode("utf-8", "strict")
+        rows, d = vectors.shape
+        _line(
+            out,
+            {
+                "rows": rows,
+                "d": d,
+                "dtype": vectors.dtype.newbyteorder("<").name,
+                "vectors": vectors.nbytes,
+                "rest": len(data),
+            },
+        )
+        out.write(vectors.data.cast("B") if vectors.size else b"")
+        out.write(data)
+    _line(out, {"end": True})
+    out.flush()
+
+
+def send_error(out: IO[bytes], error: Unreadable) -> None:
+    """Write why there are no more pages."""
+    shown = {"code": error.code, "detail": error.detail[:2000], "rows": list(error.rows[:10])}
+    _line(out, {"error": shown})
+    out.flush()
+
+
+def _line(out: IO[bytes], content: dict[str, Any]) -> None:
+    out.write(json.dumps(content).encode() + b"\n")

@@ -1,0 +1,259 @@
+"""Parquet and Arrow: a column of vectors, a column of ids, other columns as labels."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from service.confined.frames import Found, Rows, Unreadable, rows_per_page
+
+LONGEST_STRING = 1 << 24
+MOST_CONTAINERS = 1 << 20
+"""Bounds of what the footer of a Parquet file may unpack to."""
+FILE_MAGIC = b"ARROW1"
+LARGEST_INTEGER = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Columns by the part they play; ids may be row numbers."""
+
+    vector: str
+    id: str | None
+    labels: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys([self.vector, *([self.id] if self.id else []), *self.labels]))
+
+
+def read_parquet(data: mmap.mmap, options: dict[str, Any]) -> tuple[Found, Iterator[Rows]]:
+    """A Parquet file, a few pages of it in memory at a time."""
+    file = pq.ParquetFile(
+        pa.BufferReader(pa.py_buffer(data)),
+        pre_buffer=False,
+        thrift_string_size_limit=LONGEST_STRING,
+        thrift_container_size_limit=MOST_CONTAINERS,
+        page_checksum_verification=True,
+    )
+    schema = file.schema_arrow
+    chosen = choose(schema, options)
+    kind = schema.field(chosen.vector).type
+    count = file.metadata.num_rows
+    page = rows_per_page(_dimensions(file, chosen, kind), _element(kind).bit_width // 8)
+    batches = file.iter_batches(batch_size=page, columns=chosen.names, use_threads=False)
+    found = Found(count, str(_element(kind)), chosen.vector, chosen.id)
+    return found, _pages(batches, chosen, check=False)
+
+
+def _dimensions(file: pq.ParquetFile, chosen: Chosen, kind: pa.DataType) -> int:
+    """How long a vector is about to be: what a page's size is planned by."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    values = rows = 0
+    for group in range(min(file.metadata.num_row_groups, 4)):
+        one = file.metadata.row_group(group)
+        rows += one.num_rows
+        for column in range(one.num_columns):
+            if one.column(column).path_in_schema.startswith(f"{chosen.vector}."):
+                values += one.column(column).num_values
+    return max(1, values // max(1, rows))
+
+
+def read_arrow(data: mmap.mmap, options: dict[str, Any]) -> tuple[Found, Iterator[Rows]]:
+    """An Arrow IPC stream or file, a record batch at a time."""
+    source = pa.BufferReader(pa.py_buffer(data))
+    if data[: len(FILE_MAGIC)] == FILE_MAGIC:
+        reader = pa.ipc.open_file(source)
+        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+    else:
+        reader = pa.ipc.open_stream(source)
+        batches = iter(reader)
+    chosen = choose(reader.schema, options)
+    kind = reader.schema.field(chosen.vector).type
+    found = Found(None, str(_element(kind)), chosen.vector, chosen.id)
+    return found, _pages(_cut(batches), chosen, check=True)
+
+
+def _cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Record batches, those that are larger than a page in slices."""
+    for batch in batches:
+        step = max(1, rows_per_page(max(1, batch.nbytes // max(1, batch.num_rows)), 1))
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step)
+
+
+def choose(schema: pa.Schema, options: dict[str, Any]) -> Chosen:
+    """The columns that are meant, or the error that names what there is."""
+    names = schema.names
+    if len(set(names)) != len(names):
+        raise Unreadable("invalid-request", "The table has several columns of one name.")
+    able = [name for name in names if _holds_vectors(schema.field(name).type)]
+    vector = options.get("vector")
+    if vector is None:
+        if len(able) != 1:
+            raise Unreadable(
+                "invalid-request",
+                f"{len(able)} columns hold vectors ({_listed(able)}); name one (`vector_column`). "
+                f"Columns: {_listed(names)}.",
+            )
+        vector = able[0]
+    for role, name in (("vectors", vector), ("ids", options.get("id"))):
+        if name is not None and name not in names:
+            raise Unreadable(
+                "invalid-request",
+                f"The table has no column `{name}` for {role}; it has {_listed(names)}.",
+            )
+    if vector not in able:
+        raise Unreadable(
+            "invalid-request",
+            f"Column `{vector}` holds {schema.field(vector).type}; vectors are lists of float16, "
+            "float32, float64 or int8.",
+        )
+    ids = options.get("id")
+    if ids is not None and not _names_rows(schema.field(ids).type):
+        raise Unreadable(
+            "invalid-request",
+            f"Column `{ids}` holds {schema.field(ids).type}; ids are strings or integers.",
+        )
+    wanted = options.get("columns")
+    able = [name for name in names if _labels(schema.field(name).type)]
+    if wanted is None:
+        wanted = [name for name in able if name not in (vector, ids)]
+    for name in wanted:
+        if name not in able:
+            kind = schema.field(name).type if name in names else "nothing"
+            raise Unreadable(
+                "invalid-request",
+                f"Column `{name}` holds {kind}; labels are strings, numbers or booleans of "
+                f"{_listed(names)}.",
+            )
+    return Chosen(vector, ids, tuple(wanted))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name[:80]}`" for name in names[:20]) or "none"
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type as it is stored."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _element(kind: pa.DataType) -> pa.DataType:
+    return _plain(kind).value_type
+
+
+def _holds_vectors(kind: pa.DataType) -> bool:
+    kind = _plain(kind)
+    return _is_list(kind) and (
+        pa.types.is_floating(kind.value_type) or pa.types.is_int8(kind.value_type)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _names_rows(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return _is_text(kind) or bool(pa.types.is_integer(kind))
+
+
+def _labels(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        _is_text(kind)
+        or bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+        or bool(pa.types.is_floating(kind))
+    )
+
+
+def _pages(batches: Iterator[pa.RecordBatch], chosen: Chosen, *, check: bool) -> Iterator[Rows]:
+    done = 0
+    for whole in batches:
+        batch = whole.select(chosen.names)
+        if check:  # a hostile file can say that values lie where there are none
+            batch.validate(full=True)
+        if batch.num_rows == 0:
+            continue
+        names = _ids(batch.column(chosen.id), done) if chosen.id else None
+        vectors, there = _vectors(batch.column(chosen.vector), names, done)
+        columns = {name: _values(batch.column(name), name) for name in chosen.labels}
+        missing: list[str] = []
+        if there is not None:
+            places = range(batch.num_rows)
+            known = names or [str(done + i) for i in places]
+            missing = [known[i] for i in places if not there[i]]
+            names = None if names is None else [names[i] for i in places if there[i]]
+            columns = {
+                name: [values[i] for i in places if there[i]] for name, values in columns.items()
+            }
+        yield Rows(vectors, names, columns, missing)
+        done += batch.num_rows
+
+
+def _vectors(column: pa.Array, names: list[str] | None, done: int) -> tuple[Any, Any]:
+    """(rows of those that have a vector, which these are or None for all)."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    there = None
+    if column.null_count:
+        there = column.is_valid().to_pylist()
+        column = column.drop_null()
+    if pa.types.is_fixed_size_list(column.type):
+        d = column.type.list_size
+    else:
+        lengths = pc.list_value_length(column)
+        d = lengths[0].as_py() if len(column) else 0
+        odd = pc.indices_nonzero(pc.not_equal(lengths, d)).to_pylist()
+        if odd:
+            places = there and [i for i, has in enumerate(there) if has]
+            rows = [places[i] if places else i for i in odd[:10]]
+            raise Unreadable(
+                "shape-mismatch",
+                f"Vectors differ in length: the first of a page has {d} numbers, {len(odd)} have "
+                "another count.",
+                tuple(names[i] if names else str(done + i) for i in rows),
+            )
+    flat = column.flatten()  # of this slice alone, whatever it was cut from
+    if flat.null_count:
+        raise Unreadable("invalid-request", f"{flat.null_count} numbers inside vectors are null.")
+    return flat.to_numpy(zero_copy_only=False).reshape(len(column), d), there
+
+
+def _ids(column: pa.Array, done: int) -> list[str]:
+    values = column.to_pylist()
+    if column.null_count:
+        rows = tuple(str(done + i) for i, value in enumerate(values) if value is None)
+        raise Unreadable("invalid-request", f"{len(rows)} rows have no id.", rows)
+    return [str(value) for value in values]
+
+
+def _values(column: pa.Array, name: str) -> list[Any]:
+    """Labels; NaN is a missing one."""
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_floating(column.type):
+        values = [None if v is None or math.isnan(v) else v for v in values]
+        if any(v is not None and math.isinf(v) for v in values):
+            raise Unreadable("invalid-request", f"Column `{name}` holds infinity, which no label is.")
+    if pa.types.is_integer(column.type) and any(v and abs(v) > LARGEST_INTEGER for v in values):
+        raise Unreadable("invalid-request", f"Column `{name}` holds integers beyond 63 bits.")
+    return values

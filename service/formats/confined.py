@@ -1,0 +1,158 @@
+"""Files read by a confined process: a C library that aborts, or unpacks without end, ends that alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from service.confined.frames import LONGEST_LINE, Found
+from service.dataset import DTYPES
+from service.errors import (
+    AssayError,
+    DuplicateIds,
+    Fault,
+    Internal,
+    InvalidRequest,
+    MalformedPayload,
+    PayloadTooLarge,
+    ShapeMismatch,
+    UnsupportedFormat,
+)
+from service.source_page import SourcePage
+
+FileKind = Literal["parquet", "arrow", "faiss"]
+MIB, GIB = 1 << 20, 1 << 30
+BYTES_PER_CPU_SECOND = 4 * MIB
+"""Slower than any reader on any machine."""
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve more address space than the limit leaves
+}
+"""All it is told; no secret of ours is among it."""
+CODES: dict[str, type[AssayError]] = {
+    error.code: error
+    for error in (
+        DuplicateIds, InvalidRequest, MalformedPayload, PayloadTooLarge, ShapeMismatch,
+        UnsupportedFormat,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What reading one file may take."""
+
+    memory_bytes: int = 1 * GIB
+    """Beside the mapped file, or for an index, which is read whole, beside its own size."""
+    cpu_s: int = 60
+    """Beside what its size explains."""
+    largest_page: int = 512 * MIB
+    """Bytes of one page."""
+
+
+@contextmanager
+def confined(
+    file: IO[bytes],
+    kind: FileKind,
+    options: Mapping[str, Any],
+    allowance: Allowance = Allowance(),  # noqa: B008
+) -> Iterator[tuple[Found, Iterator[SourcePage]]]:
+    """What a file holds and its pages; the process ends with the block."""
+    file.flush()
+    descriptor = file.fileno()
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    size = os.fstat(descriptor).st_size
+    task = {
+        "kind": kind,
+        "descriptor": descriptor,
+        "options": dict(options),
+        "memory_bytes": allowance.memory_bytes + (3 * size if kind == "faiss" else 0),
+        "cpu_s": allowance.cpu_s + size // BYTES_PER_CPU_SECOND,
+    }
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-I", "-m", "service.confined.child", json.dumps(task)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[descriptor],
+        env=ENVIRONMENT,
+    )
+    try:
+        frames = _Frames(process, allowance)
+        yield frames.found(), frames.pages()
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+class _Frames:
+    """What the process says; see `service.confined.frames`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], allowance: Allowance) -> None:
+        if process.stdout is None:
+            raise ValueError("the process has no output")
+        self._process, self._out, self._allowance = process, process.stdout, allowance
+
+    def found(self) -> Found:
+        return Found(**self._line()["about"])
+
+    def pages(self) -> Iterator[SourcePage]:
+        while "end" not in (line := self._line()):
+            yield self._page(line)
+
+    def _line(self) -> dict[str, Any]:
+        text = self._out.readline(LONGEST_LINE)
+        if not text.endswith(b"\n"):
+            raise self._lost()
+        line: dict[str, Any] = json.loads(text)
+        if error := line.get("error"):
+            raise CODES.get(error["code"], MalformedPayload)(
+                error["detail"],
+                [Fault(pointer="/vectors", message="these rows", rows=error["rows"])]
+                if error["rows"]
+                else [],
+            )
+        return line
+
+    def _page(self, line: dict[str, Any]) -> SourcePage:
+        dtype = np.dtype(line["dtype"])
+        if dtype.name not in DTYPES or max(line["vectors"], line["rest"]) > (
+            self._allowance.largest_page
+        ):
+            raise PayloadTooLarge(
+                f"Rows and labels that are read together take {line['vectors']} and "
+                f"{line['rest']} bytes; keep fewer columns."
+            )
+        if line["rows"] * line["d"] * dtype.itemsize != line["vectors"]:
+            raise Internal("A page is not as large as it says.")
+        rows = np.empty((line["rows"], line["d"]), dtype)
+        self._fill(rows.reshape(-1).view(np.uint8).data)
+        rest = bytearray(line["rest"])
+        self._fill(memoryview(rest))
+        told = json.loads(rest)
+        return SourcePage(told["ids"], rows, told["columns"], told["missing"])
+
+    def _fill(self, space: memoryview) -> None:
+        while space:
+            count = self._out.readinto(space)  # type: ignore[attr-defined]
+            if not count:
+                raise self._lost()
+            space = space[count:]
+
+    def _lost(self) -> AssayError:
+        code = self._process.wait()
+        return MalformedPayload(
+            f"The process that read the file ended ({code}) before its end: the file is damaged, or "
+            "takes more memory or time than reading may."
+        )

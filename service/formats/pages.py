@@ -1,0 +1,137 @@
+"""Pages of rows become one dataset: rows to the sink, ids checked, columns encoded."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+
+from service.dataset import LONGEST_ID, Labels
+from service.errors import (
+    SHOWN_ROWS,
+    DimensionMismatch,
+    Fault,
+    InvalidRequest,
+    PayloadTooLarge,
+    ShapeMismatch,
+)
+from service.formats.reader import Limits, Parsed, RowWriter, Sink
+from service.model import Label
+from service.source_page import SourcePage
+
+
+class _Column:
+    """Labels as they come."""
+
+    def __init__(self) -> None:
+        self.levels: dict[tuple[type, Label], int] = {}
+        self.codes = array("i")
+        self.bytes = 0
+
+    def add(self, values: list[Label | None]) -> None:
+        for value in values:
+            if value is None:
+                self.codes.append(-1)
+                continue
+            key = (type(value), value)
+            code = self.levels.get(key)
+            if code is None:
+                code = self.levels[key] = len(self.levels)
+                self.bytes += len(value) if isinstance(value, str) else 8
+            self.codes.append(code)
+
+    def labels(self) -> Labels:
+        levels = tuple(value for _, value in self.levels)
+        return Labels(levels, np.array(self.codes, dtype=np.int32))
+
+
+class PageWriter:
+    """Takes pages one by one; never holds more than one."""
+
+    def __init__(self, sink: Sink, limits: Limits) -> None:
+        self._sink, self._limits = sink, limits
+        self._writer: RowWriter | None = None
+        self._d = 0
+        self._dtype: np.dtype[Any] = np.dtype(np.float32)
+        self._ids: dict[str, None] = {}
+        self._numbered: bool | None = None
+        self._columns: dict[str, _Column] = {}
+        self.rows = 0
+        """Rows with a vector, repeated ones included."""
+        self.missing = 0
+        self.missing_ids: list[str] = []
+        self.repeated = 0
+        self.repeated_ids: list[str] = []
+
+    @property
+    def distinct(self) -> int:
+        """Different rows."""
+        return self.rows if self._numbered else len(self._ids)
+
+    def add(self, page: SourcePage) -> None:
+        """Some more rows."""
+        self.missing += len(page.missing)
+        self.missing_ids += page.missing[: SHOWN_ROWS - len(self.missing_ids)]
+        if not len(page):
+            return
+        self._same_shape(page)
+        self.rows += len(page)
+        self._limits.refuse_rows(self.rows)
+        if self.rows * self._d * self._dtype.itemsize > self._limits.body_bytes:
+            raise PayloadTooLarge(f"The rows take over {self._limits.body_bytes} bytes.")
+        self._name(page.ids)
+        for name, values in page.columns.items():
+            self._columns[name].add(values)
+        if sum(column.bytes for column in self._columns.values()) > self._limits.csv_bytes:
+            raise PayloadTooLarge(
+                f"The labels take over {self._limits.csv_bytes} bytes; keep fewer columns."
+            )
+        if self._writer is not None:
+            self._writer.write(page.vectors)
+
+    def _same_shape(self, page: SourcePage) -> None:
+        d, dtype = page.vectors.shape[1], page.vectors.dtype
+        if self._writer is None:
+            self._d, self._dtype, self._numbered = d, dtype, page.ids is None
+            self._columns = {name: _Column() for name in page.columns}
+            self._writer = RowWriter(self._sink, None, d, dtype, self._limits)
+        if (page.ids is None) is not self._numbered or page.columns.keys() != self._columns.keys():
+            raise InvalidRequest("Pages differ in their ids or columns.")
+        if dtype.newbyteorder("=") != self._dtype.newbyteorder("="):
+            raise InvalidRequest(
+                f"Rows are {self._dtype.name} first and {dtype.name} from row {self.rows} on."
+            )
+        if d != self._d:
+            name = page.ids[0] if page.ids else str(self.rows)
+            raise DimensionMismatch(
+                f"Rows have {self._d} dimensions first and {d} from row {self.rows} on.",
+                [Fault(pointer="/vectors", message=f"has {d} dimensions", rows=[name])],
+            )
+
+    def _name(self, ids: list[str] | None) -> None:
+        for name in ids or ():
+            if len(name) > LONGEST_ID:
+                raise InvalidRequest(f"An id has over {LONGEST_ID} characters.")
+            if name in self._ids:
+                self.repeated += 1
+                if len(self.repeated_ids) < SHOWN_ROWS and name not in self.repeated_ids:
+                    self.repeated_ids.append(name)
+            else:
+                self._ids[name] = None
+
+    def finish(self) -> Parsed:
+        """All pages have come, and no id twice (`repeated` is 0)."""
+        if self._writer is None:
+            raise ShapeMismatch(
+                "There are no rows"
+                + (f"; {self.missing} have no vector." if self.missing else ".")
+            )
+        parsed = self._writer.finish()
+        return Parsed(
+            **{
+                **vars(parsed),
+                "ids": None if self._numbered else tuple(self._ids),
+                "columns": {name: column.labels() for name, column in self._columns.items()},
+            }
+        )

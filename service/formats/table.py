@@ -1,0 +1,68 @@
+"""Parquet and Arrow bodies: kept on disk until they are whole, then read by a confined process."""
+
+from __future__ import annotations
+
+from service.errors import DuplicateIds, Fault, InvalidRequest, PayloadTooLarge
+from service.formats.confined import FileKind, confined
+from service.formats.pages import PageWriter
+from service.formats.reader import Limits, Options, Parsed, Sink, spool
+
+
+class TableReader:
+    """Reads one table; its footer comes last, so nothing can be read before."""
+
+    kind: FileKind
+
+    def __init__(self, sink: Sink, limits: Limits, options: Options) -> None:
+        self._sink, self._limits, self._options = sink, limits, options
+        self._spool = sink.spool()
+        self._received = 0
+
+    def feed(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > self._limits.body_bytes:
+            raise PayloadTooLarge(f"The body is over {self._limits.body_bytes} bytes.")
+        spool(self._spool, data)
+
+    def close(self) -> None:
+        self._spool.close()
+
+    def finish(self) -> Parsed:
+        writer = PageWriter(self._sink, self._limits)
+        options = {"vector": self._options.vector_column, "id": self._options.id_column}
+        with self._spool, confined(self._spool, self.kind, options) as (_, pages):
+            for page in pages:
+                writer.add(page)
+        if writer.missing:
+            raise InvalidRequest(
+                f"{writer.missing} rows have no vector.",
+                [
+                    Fault(
+                        pointer="/vectors",
+                        message="leave these rows out, or give them a vector",
+                        count=writer.missing,
+                        rows=writer.missing_ids,
+                    )
+                ],
+            )
+        if writer.repeated:
+            raise DuplicateIds(
+                f"{writer.repeated} rows repeat the id of another.",
+                [
+                    Fault(
+                        pointer="/ids",
+                        message="every row needs an id of its own",
+                        count=writer.repeated,
+                        rows=writer.repeated_ids,
+                    )
+                ],
+            )
+        return writer.finish()
+
+
+class ParquetReader(TableReader):
+    kind = "parquet"
+
+
+class ArrowReader(TableReader):
+    kind = "arrow"
