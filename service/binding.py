@@ -13,15 +13,20 @@ from service.references import (
     DatasetRef,
     InlineColumn,
     InlineVectors,
+    SourceRef,
 )
 from service.services import Services
 from service.uploads import commit
 
 
 def vectors_of(
-    services: Services, project: str, value: DatasetRef | BaselineRef | InlineVectors
+    services: Services, project: str, value: DatasetRef | BaselineRef | InlineVectors | SourceRef
 ) -> str:
-    """Id of the dataset that holds the rows of a value."""
+    """Id of the dataset that holds the rows of a value; a source has to be imported before."""
+    if isinstance(value, SourceRef):
+        raise InvalidRequest(
+            "A source cannot be bound here: import it with POST /v1/datasets and give the dataset."
+        )
     if isinstance(value, DatasetRef):
         return value.dataset
     if isinstance(value, BaselineRef):

@@ -16,6 +16,10 @@ from service.errors import AssayError, Fault
 from service.gate import Policy, RuleResult, Verdict
 from service.references import ColumnRef, DatasetRef, Model, NamedDataset
 
+IMPORT = "import"
+"""Kind of a job whose result is a dataset."""
+IMPORTED = "dataset"
+"""Its one input: a source before, a dataset after."""
 StoredInputs = dict[str, DatasetRef | ColumnRef | list[NamedDataset]]
 
 
@@ -90,6 +94,8 @@ class Job(Model):
     attempt_started_at: datetime | None = None
     """Start of the newest attempt, or of the first shard: what the deadline counts from."""
     attempts: int = 0
+    awaiting: dict[str, Any] | None = None
+    """Inputs as they were asked for, while some are sources that have to be imported first."""
     plan: Plan | None = None
     """How its blocks are dealt to shards; written once, null where one process does all."""
     cached: bool = False
@@ -119,7 +125,7 @@ class Pool(StrEnum):
 class Step:
     """What one process does for a job."""
 
-    name: Literal["perform", "shard", "combine"] = "perform"
+    name: Literal["perform", "fetch", "shard", "combine"] = "perform"
     shard: int | None = None
 
     @property
@@ -130,16 +136,20 @@ class Step:
         """Its id in the queue."""
         if self.name == "perform":
             return job_id
-        return f"{job_id}-c" if self.name == "combine" else f"{job_id}-s{self.shard}"
+        return f"{job_id}-s{self.shard}" if self.name == "shard" else f"{job_id}-{self.name[0]}"
 
 
 WHOLE = Step()
 COMBINE = Step("combine")
+FETCH = Step("fetch")
+"""Import of the sources of a job, before all others."""
 
 
 def steps(job: Job) -> list[Step]:
     """Every step there may be for a job."""
     shards = range(job.plan.shards) if job.plan else ()
+    if job.awaiting is not None:
+        return [FETCH]
     return [WHOLE, *(Step("shard", shard) for shard in shards), *([COMBINE] if job.plan else [])]
 
 

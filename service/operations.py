@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import structlog
 
-from service.binding import column_of, vectors_of
-from service.check import Check, Slot
-from service.errors import (
-    AssayError,
-    Cancelled,
-    Fault,
-    Internal,
-    InvalidRequest,
-    QueueFull,
-    ReportNotReady,
+from service.accepting import bound, settled, sources_of
+from service.errors import AssayError, Cancelled, Internal, QueueFull, ReportNotReady
+from service.importing import IMPORT_BYTES, IMPORT_VERSION, fetch
+from service.job import (
+    FETCH,
+    IMPORT,
+    IMPORTED,
+    WHOLE,
+    Failure,
+    Job,
+    Pool,
+    State,
+    new_id,
+    now,
+    steps,
 )
-from service.inputs import Given, Store, refuse
-from service.job import Failure, Job, Pool, State, StoredInputs, new_id, now, steps
 from service.performing import combine, complete, fail, hand_out, perform, perform_shard
-from service.references import (
-    BaselineRef,
-    ColumnRef,
-    DatasetRef,
-    InlineVectors,
-    NamedDataset,
-)
-from service.report import (
-    ReportBase,
-    load_report,
-)
-from service.request import RequestBase, check_of, request_digest
+from service.references import SourceRef
+from service.report import ReportBase, load_report
+from service.request import RequestBase, check_of
 from service.services import Services
 from service.uploads import Upload
 
-GIB = 1 << 30
 log = structlog.get_logger()
 
 __all__ = [
@@ -44,7 +37,9 @@ __all__ = [
     "combine",
     "complete",
     "fail",
+    "fetch",
     "hand_out",
+    "import_dataset",
     "perform",
     "perform_shard",
     "report_bytes",
@@ -56,103 +51,75 @@ __all__ = [
 def submit(services: Services, project: str, request: RequestBase) -> Job:
     """
     Accept a job: store inline data, refuse what metadata forbids, answer from a stored report or queue.
+
+    Sources of the request are imported by a worker first; what they forbid fails the job then.
     """
     check = check_of(request.kind)
-    resolved = _stored(services, project, check, request)
-    given = _given(services, project, check, resolved)
-    store = Store(
-        ids=lambda record: services.datasets.ids(project, record.id),
-        column=lambda record, name: services.datasets.column(project, record.id, name),
-    )
-    refuse(check, given, request.params, store)
-    digest = request_digest(
-        check.kind,
-        check.version,
-        {name: one.sha256 for name, one in given.items()},
-        request.params,
-        request.seed,
-    )
-    input_bytes = sum(one.record.bytes for one in given.values() if one.column is None)
+    request = bound(services, project, request)
+    sources = list(sources_of(request))
     job = Job(
         id=new_id("job"),
         project=project,
         kind=check.kind,
         kind_version=check.version,
         state=State.queued,
-        inputs=resolved,
+        inputs={},
         params=request.params.model_dump(mode="json"),
         seed=request.seed,
         cache=request.cache,
         tags=request.tags,
-        request_digest=digest,
+        request_digest="",
         deadline_s=services.deadline_s,
-        memory_bytes=input_bytes + check.memory_bytes(input_bytes) + GIB,
+        memory_bytes=IMPORT_BYTES,
         created_at=now(),
     )
-    if request.cache and services.reports.get(project, digest) is not None:
+    if sources:
+        for _, value in sources:
+            services.sources.refuse(project, value.source)
+        awaiting = request.inputs.model_dump(mode="json", exclude_none=True)
+        return _queue(services, job.model_copy(update={"awaiting": awaiting}))
+    job = job.model_copy(update=settled(services, project, request, {}))
+    if request.cache and services.reports.get(project, job.request_digest) is not None:
         job = job.model_copy(
             update={"state": State.succeeded, "cached": True, "finished_at": job.created_at}
         )
         services.jobs.create(job)
         return job
+    return _queue(services, job)
+
+
+def import_dataset(
+    services: Services, project: str, value: SourceRef, name: str | None = None
+) -> Job:
+    """Accept the reading of a source as a job whose result is a dataset."""
+    services.sources.refuse(project, value.source)
+    job = Job(
+        id=new_id("job"),
+        project=project,
+        kind=IMPORT,
+        kind_version=IMPORT_VERSION,
+        state=State.queued,
+        inputs={},
+        params={"name": name},
+        seed=0,
+        cache=False,
+        tags={},
+        request_digest="",
+        deadline_s=services.deadline_s,
+        memory_bytes=IMPORT_BYTES,
+        awaiting={IMPORTED: value.model_dump(mode="json", exclude_none=True)},
+        created_at=now(),
+    )
+    return _queue(services, job)
+
+
+def _queue(services: Services, job: Job) -> Job:
     if sum(services.queue.depth(pool) for pool in Pool) >= services.queue_depth:
         raise QueueFull(f"{services.queue_depth} jobs are waiting; try again later.")
     services.jobs.create(job)
-    services.queue.enqueue(job)
-    log.info("job queued", job=job.id, kind=job.kind, project=project)
+    services.queue.enqueue(job, WHOLE if job.awaiting is None else FETCH)
+    log.info("job queued", job=job.id, kind=job.kind, project=job.project)
     return job
-
-
-def _stored(services: Services, project: str, check: Check, request: RequestBase) -> StoredInputs:
-    """Inputs as references to stored data only."""
-    result: StoredInputs = {}
-    asked = {name: value for name, value in request.inputs if value is not None}
-    for slot in check.slots_of(asked):
-        value = asked.get(slot.name)
-        if isinstance(value, list):
-            names = [one.name or f"model_{i}" for i, one in enumerate(value, start=1)]
-            if len(set(names)) != len(names):
-                raise InvalidRequest(f"The names in `{slot.name}` are not unique: {names}.")
-            result[slot.name] = [
-                NamedDataset(dataset=vectors_of(services, project, one), name=name)
-                for name, one in zip(names, value, strict=True)
-            ]
-        elif isinstance(value, (DatasetRef, BaselineRef, InlineVectors)):
-            result[slot.name] = DatasetRef(dataset=vectors_of(services, project, value))
-        elif value is not None:
-            default = _default_dataset(slot, result)
-            result[slot.name] = column_of(services, project, slot.name, value, default)
-    return result
-
-
-def _default_dataset(slot: Slot, result: StoredInputs) -> str | None:
-    """The dataset of the role a column belongs to; of several models, the first."""
-    source = result.get(slot.of or "")
-    if isinstance(source, list):
-        source = source[0]
-    return None if source is None else source.dataset
-
-
-def _given(
-    services: Services, project: str, check: Check, inputs: StoredInputs
-) -> dict[str, Given]:
-    given: dict[str, Given] = {}
-    for slot in check.slots_of(inputs):
-        value = inputs.get(slot.name)
-        if value is not None and slot.of is not None and slot.of not in inputs:
-            raise InvalidRequest(
-                f"`{slot.name}` is a column of `{slot.of}`, which is not given.",
-                [Fault(pointer=f"/inputs/{slot.name}", message=f"give `{slot.of}` too")],
-            )
-        if isinstance(value, list):
-            for place, one in enumerate(value):
-                record = services.datasets.record(project, one.dataset)
-                given[f"{slot.name}/{place}/{one.name}"] = Given(slot, record, place=place)
-        elif value is not None:
-            record = services.datasets.record(project, value.dataset or "")
-            column = value.column if isinstance(value, ColumnRef) else None
-            given[slot.name] = Given(slot, record, column)
-    return given
 
 
 def cancel(services: Services, project: str, job_id: str) -> Job:
@@ -172,6 +139,8 @@ def report_bytes(services: Services, project: str, job_id: str) -> bytes:
     job = services.jobs.get(project, job_id)
     if job.problem is not None:
         raise JobFailed(job.problem)
+    if job.kind == IMPORT:
+        raise ReportNotReady(f"Job {job_id} is an import: its result is a dataset, not a report.")
     if job.state is State.cancelled:
         raise Cancelled(f"Job {job_id} was cancelled; it has no report.")
     if job.state is State.succeeded:

@@ -33,14 +33,16 @@ def perform(services: Services, job_id: str) -> None:
     """
 
     def begin(newest: Job) -> Job | None:
+        if newest.awaiting is not None:
+            return None
         if newest.attempts < services.attempts:
             return _begin(newest)
-        return newest.moved(State.failed, problem=Failure.of(_lost(services)))
+        return newest.moved(State.failed, problem=Failure.of(lost(services)))
 
     job = services.jobs.change(job_id, begin)
     if job is None or job.state is not State.running:
         return
-    _carefully(services, job, WHOLE, job.attempts, lambda: _perform(services, job))
+    carefully(services, job, WHOLE, job.attempts, lambda: _perform(services, job))
 
 
 def perform_shard(services: Services, job_id: str, shard: int) -> None:
@@ -48,14 +50,14 @@ def perform_shard(services: Services, job_id: str, shard: int) -> None:
     step = Step("shard", shard)
     if begun := _begin_step(services, job_id, step):
         job, start = begun
-        _carefully(services, job, step, start, lambda: _shard(services, job, shard))
+        carefully(services, job, step, start, lambda: _shard(services, job, shard))
 
 
 def combine(services: Services, job_id: str) -> None:
     """Make the report of a job from its parts, computing those that nobody has stored."""
     if begun := _begin_step(services, job_id, COMBINE):
         job, start = begun
-        _carefully(services, job, COMBINE, start, lambda: _combine(services, job))
+        carefully(services, job, COMBINE, start, lambda: _combine(services, job))
 
 
 def hand_out(services: Services, job: Job) -> None:
@@ -76,7 +78,8 @@ def _begin(job: Job) -> Job | None:
     )
 
 
-def _lost(services: Services) -> WorkerLost:
+def lost(services: Services) -> WorkerLost:
+    """Every process that began a step has died."""
     return WorkerLost(f"{services.attempts} processes died while running it.")
 
 
@@ -87,7 +90,7 @@ def _begin_step(services: Services, job_id: str, step: Step) -> tuple[Job, int] 
         return None
     start = services.jobs.begin(job_id, step)
     if start > services.attempts:
-        fail(services, job_id, _lost(services))
+        fail(services, job_id, lost(services))
         return None
 
     def clock(newest: Job) -> Job | None:
@@ -205,7 +208,7 @@ def fail(services: Services, job_id: str, error: AssayError) -> None:
     services.jobs.change(job_id, lambda job: job.moved(State.failed, problem=Failure.of(error)))
 
 
-def _carefully(
+def carefully(
     services: Services, job: Job, step: Step, start: int, work: Callable[[], None]
 ) -> None:
     """Do the work of a step; what it raises fails the job, or has the queue run the step again."""

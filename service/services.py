@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from service.errors import SourceDenied
 from service.formats import Limits
-from service.ports import Baselines, Datasets, Gates, Jobs, Parts, Queue, Reports
+from service.ports import (
+    Baselines,
+    Datasets,
+    Gates,
+    Jobs,
+    Opened,
+    Parts,
+    Queue,
+    Reports,
+    Sources,
+)
+from service.source_reference import Reference
+
+
+class NoSources:
+    """A service nobody has named a connection for."""
+
+    def refuse(self, project: str, reference: Reference) -> None:
+        raise SourceDenied("This service reads no sources; upload the rows.")
+
+    def open(self, project: str, reference: Reference) -> AbstractContextManager[Opened]:
+        raise SourceDenied("This service reads no sources; upload the rows.")
 
 
 @dataclass(frozen=True)
@@ -19,6 +42,7 @@ class Services:
     queue: Queue
     parts: Parts
     baselines: Baselines
+    sources: Sources = field(default_factory=NoSources)
     limits: Limits = field(default_factory=Limits)
     threads: int = 1
     deadline_s: int = 3600

@@ -6,6 +6,8 @@ Every environment variable.
     ASSAY_HOME                     folder for the store and the embedded server      (~/.assay)
     ASSAY_STORE                    folder of the object store                        ($ASSAY_HOME/store)
     ASSAY_API_KEYS_FILE            hashed API keys; without it only loopback is served
+    ASSAY_CONNECTIONS_FILE         JSON file of named connections to stores; ASSAY_CONNECTIONS holds the
+                                   same as text
     ASSAY_THREADS                  threads of one job                               (cores)
     ASSAY_JOB_DEADLINE_S           seconds a job may run                             (3600)
     ASSAY_JOB_ATTEMPTS             processes that may die on one job                 (3)
@@ -21,11 +23,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from service.errors import InvalidRequest
 from service.formats import Limits
+from service.sources.connection import Connection, read_connections
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Settings:
     home: Path
     store: Path
     api_keys_file: Path | None
+    connections: Mapping[str, Connection] = field(repr=False)
     threads: int
     deadline_s: int
     attempts: int
@@ -56,6 +60,7 @@ class Settings:
             home=home,
             store=Path(env.get("ASSAY_STORE") or home / "store").expanduser().absolute(),
             api_keys_file=Path(keys) if keys else None,
+            connections=_connections(env),
             threads=_number(env, "ASSAY_THREADS", cores()),
             deadline_s=_number(env, "ASSAY_JOB_DEADLINE_S", 3600),
             attempts=_number(env, "ASSAY_JOB_ATTEMPTS", 3),
@@ -75,6 +80,20 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _connections(env: Mapping[str, str]) -> dict[str, Connection]:
+    text, path = env.get("ASSAY_CONNECTIONS"), env.get("ASSAY_CONNECTIONS_FILE")
+    if text and path:
+        raise InvalidRequest("Set ASSAY_CONNECTIONS_FILE or ASSAY_CONNECTIONS, not both.")
+    if path:
+        try:
+            text = Path(path).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequest(
+                f"ASSAY_CONNECTIONS_FILE cannot be read ({type(error).__name__})."
+            ) from None
+    return read_connections(text) if text else {}
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

@@ -8,6 +8,7 @@ from redis.exceptions import RedisError
 from service.errors import InvalidRequest
 from service.operations import Services
 from service.settings import Settings
+from service.sources import NamedSources
 from service.storage.objects import ObjectBaselines, ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisGates, RedisJobs, connect
@@ -29,6 +30,7 @@ def build(settings: Settings, retries: int = 120, timeout_s: float = 30) -> Serv
         queue=RqQueue(redis, settings.attempts),
         parts=ObjectParts(settings.store),
         baselines=ObjectBaselines(settings.store),
+        sources=NamedSources(settings.connections, settings.home / "scratch"),
         limits=settings.limits,
         threads=settings.threads,
         deadline_s=settings.deadline_s,

@@ -15,6 +15,11 @@ def perform(job_id: str) -> None:
     operations.perform(_services(), job_id)
 
 
+def fetch(job_id: str) -> None:
+    """Import the sources of a job."""
+    operations.fetch(_services(), job_id)
+
+
 def perform_shard(job_id: str, shard: int) -> None:
     """Compute one part of a job."""
     operations.perform_shard(_services(), job_id, shard)

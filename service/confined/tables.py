@@ -253,7 +253,9 @@ def _values(column: pa.Array, name: str) -> list[Any]:
     if pa.types.is_floating(column.type):
         values = [None if v is None or math.isnan(v) else v for v in values]
         if any(v is not None and math.isinf(v) for v in values):
-            raise Unreadable("invalid-request", f"Column `{name}` holds infinity, which no label is.")
+            raise Unreadable(
+                "invalid-request", f"Column `{name}` holds infinity, which no label is."
+            )
     if pa.types.is_integer(column.type) and any(v and abs(v) > LARGEST_INTEGER for v in values):
         raise Unreadable("invalid-request", f"Column `{name}` holds integers beyond 63 bits.")
     return values

@@ -10,6 +10,7 @@ from service.errors import UnsupportedFormat
 from service.formats.csv_columns import CsvReader
 from service.formats.json_body import JsonReader
 from service.formats.npy import NpyReader
+from service.formats.pages import PageWriter
 from service.formats.reader import Limits, Options, Parsed, Reader, Sink
 from service.formats.table import ArrowReader, ParquetReader
 
@@ -32,4 +33,4 @@ def reader_for(content_type: str, sink: Sink, limits: Limits, options: Options) 
     return READERS[kind](sink, limits, options)
 
 
-__all__ = ["READERS", "Limits", "Options", "Parsed", "Reader", "Sink", "reader_for"]
+__all__ = ["READERS", "Limits", "Options", "PageWriter", "Parsed", "Reader", "Sink", "reader_for"]

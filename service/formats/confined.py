@@ -64,7 +64,7 @@ def confined(
     file: IO[bytes],
     kind: FileKind,
     options: Mapping[str, Any],
-    allowance: Allowance = Allowance(),  # noqa: B008
+    allowance: Allowance = Allowance(),
 ) -> Iterator[tuple[Found, Iterator[SourcePage]]]:
     """What a file holds and its pages; the process ends with the block."""
     file.flush()

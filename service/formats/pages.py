@@ -124,8 +124,7 @@ class PageWriter:
         """All pages have come, and no id twice (`repeated` is 0)."""
         if self._writer is None:
             raise ShapeMismatch(
-                "There are no rows"
-                + (f"; {self.missing} have no vector." if self.missing else ".")
+                "There are no rows" + (f"; {self.missing} have no vector." if self.missing else ".")
             )
         parsed = self._writer.finish()
         return Parsed(

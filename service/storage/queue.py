@@ -26,6 +26,7 @@ from service.job import WHOLE, Job, Pool, Step
 NAMES = {Pool.jobs: "assay", Pool.shards: "assay-shards"}
 TASKS = {
     "perform": "workers.tasks.perform",
+    "fetch": "workers.tasks.fetch",
     "shard": "workers.tasks.perform_shard",
     "combine": "workers.tasks.combine",
 }
