@@ -1,4 +1,4 @@
-"""A request becomes a job that can run: its data are named by stored datasets, and nothing forbids it."""
+"""A request becomes a job that can run: its data are stored datasets, and nothing forbids it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def settled(
     services: Services, project: str, request: RequestBase, imported: Imported
 ) -> dict[str, Any]:
     """
-    What a job record holds of a bound request whose sources are imported; refuses what metadata forbids.
+    What a job record holds of a bound request whose sources are imported.
+
+    Refuses what metadata forbids.
     """
     check = check_of(request.kind)
     resolved = _stored(services, project, check, request, imported)

@@ -30,7 +30,9 @@ def build(settings: Settings, retries: int = 120, timeout_s: float = 30) -> Serv
         queue=RqQueue(redis, settings.attempts),
         parts=ObjectParts(settings.store),
         baselines=ObjectBaselines(settings.store),
-        sources=NamedSources(settings.connections, settings.home / "scratch"),
+        sources=NamedSources(
+            settings.connections, settings.home / "scratch", settings.limits.body_bytes
+        ),
         limits=settings.limits,
         threads=settings.threads,
         deadline_s=settings.deadline_s,

@@ -2,7 +2,7 @@
 What a confined process says: one line of JSON, then the bytes that line announces.
 
     {"about": {...}}                                  first: what the file holds
-    {"rows", "d", "dtype", "vectors", "rest"}         a page: `vectors` bytes of rows, `rest` bytes of JSON
+    {"rows", "d", "dtype", "vectors", "rest"}         a page: `vectors` bytes of rows, `rest` of JSON
     {"error": {"code", "detail", "rows"}}             instead of more pages
     {"end": true}                                     last
 """

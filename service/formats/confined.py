@@ -1,4 +1,4 @@
-"""Files read by a confined process: a C library that aborts, or unpacks without end, ends that alone."""
+"""Files read by a confined process: a library that aborts, or unpacks without end, ends it alone."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import io
 import tempfile
 import tokenize
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,20 +73,8 @@ class NpyReader:
     def _begin(
         self, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any]
     ) -> _Rows | _Columns:
-        if len(shape) != 2:
-            raise ShapeMismatch(f"`vectors` must have shape (rows, dimensions); got {shape}.")
-        widen = self._options.dtype == "bf16"
-        if self._options.dtype not in (None, "bf16"):
-            raise InvalidRequest("`dtype` can only be `bf16`; other types are read from the file.")
-        if widen and not (dtype.kind in "Vu" and dtype.itemsize == 2):
-            raise InvalidRequest(f"`dtype=bf16` needs 2-byte words; the file holds {dtype}.")
-        if not widen and dtype.hasobject:
-            raise UnsupportedFormat("The file holds pickled objects, which are never loaded.")
-        if not widen and dtype.kind not in "fi":
-            raise UnsupportedFormat(
-                f"The file holds {dtype}; send float16, float32, float64 or int8, or bfloat16 with "
-                "`?dtype=bf16`."
-            )
+        _refuse_layout(shape, dtype, self._options.dtype)
+        widen = self._options.dtype is not None
         n, d = shape
         claimed = n * d * dtype.itemsize
         if claimed > self._limits.body_bytes:
@@ -95,8 +83,62 @@ class NpyReader:
             )
         target = np.dtype(np.float32) if widen else dtype
         writer = RowWriter(self._sink, n, d, target, self._limits)
-        stored = np.dtype("<u2") if dtype.kind == "V" else dtype
-        return (_Columns if fortran else _Rows)(writer, n, d, stored, claimed)
+        return (_Columns if fortran else _Rows)(writer, n, d, _stored(dtype), claimed)
+
+
+def _refuse_layout(shape: tuple[int, ...], dtype: np.dtype[Any], asked: str | None) -> None:
+    if len(shape) != 2:
+        raise ShapeMismatch(f"`vectors` must have shape (rows, dimensions); got {shape}.")
+    if asked not in (None, "bf16"):
+        raise InvalidRequest("`dtype` can only be `bf16`; other types are read from the file.")
+    if asked and not (dtype.kind in "Vu" and dtype.itemsize == 2):
+        raise InvalidRequest(f"`dtype=bf16` needs 2-byte words; the file holds {dtype}.")
+    if not asked and dtype.hasobject:
+        raise UnsupportedFormat("The file holds pickled objects, which are never loaded.")
+    if not asked and dtype.kind not in "fi":
+        raise UnsupportedFormat(
+            f"The file holds {dtype}; send float16, float32, float64 or int8, or bfloat16 with "
+            "`?dtype=bf16`."
+        )
+
+
+def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype("<u2") if dtype.kind == "V" else dtype
+
+
+def npy_rows(file: IO[bytes], asked: str | None) -> tuple[int, str, Iterator[NDArray[Any]]]:
+    """(rows, type, blocks of rows) of a whole file."""
+    header = _header(bytearray(file.read(LONGEST_HEADER)))
+    if header is None:
+        raise MalformedPayload("The file is not a .npy file: it ends inside its header.")
+    begin, shape, fortran, dtype = header
+    _refuse_layout(shape, dtype, asked)
+    n, d = shape
+    claimed = n * d * dtype.itemsize
+    there = file.seek(0, io.SEEK_END) - begin
+    _refuse_extra(there, claimed)
+    _refuse_short(there, claimed)
+    blocks = _blocks(file, begin, n, d, _stored(dtype), fortran=fortran)
+    return n, "bfloat16" if asked else dtype.name, (decoded(rows) for rows in blocks)
+
+
+def _blocks(
+    file: IO[bytes], begin: int, n: int, d: int, dtype: np.dtype[Any], *, fortran: bool
+) -> Iterator[NDArray[Any]]:
+    """Rows from a file, whose columns lie together in Fortran order, a block at a time."""
+    width = dtype.itemsize
+    size = max(1, PIECE_BYTES // max(1, d * width))
+    for start in range(0, n, size):
+        count = min(size, n - start)
+        if not fortran:
+            file.seek(begin + start * d * width)
+            yield np.frombuffer(file.read(count * d * width), dtype).reshape(count, d)
+            continue
+        rows = np.empty((count, d), dtype)
+        for column in range(d):
+            file.seek(begin + (column * n + start) * width)
+            rows[:, column] = np.frombuffer(file.read(count * width), dtype)
+        yield rows
 
 
 def _header(buffer: bytearray) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]] | None:
@@ -186,20 +228,9 @@ class _Columns:
     def finish(self) -> Parsed:
         with self._spool:
             _refuse_short(self._received, self._claimed)
-            for rows in self._blocks():
+            for rows in _blocks(self._spool, 0, self._n, self._d, self._dtype, fortran=True):
                 self._writer.write(decoded(rows))
         return self._writer.finish()
-
-    def _blocks(self) -> Iterator[NDArray[Any]]:
-        size = max(1, PIECE_BYTES // (self._d * self._dtype.itemsize))
-        width = self._dtype.itemsize
-        for start in range(0, self._n, size):
-            count = min(size, self._n - start)
-            rows = np.empty((count, self._d), self._dtype)
-            for column in range(self._d):
-                self._spool.seek((column * self._n + start) * width)
-                rows[:, column] = np.frombuffer(self._spool.read(count * width), self._dtype)
-            yield rows
 
 
 def decoded(rows: NDArray[Any]) -> NDArray[Any]:

@@ -35,8 +35,11 @@ SOURCES: dict[str, str] = {
 class NamedSources:
     """Sources by the connections an operator has named."""
 
-    def __init__(self, connections: Mapping[str, Connection], scratch: Path) -> None:
+    def __init__(
+        self, connections: Mapping[str, Connection], scratch: Path, largest_bytes: int = 8 << 30
+    ) -> None:
         self._connections, self._scratch = dict(connections), scratch
+        self._largest_bytes = largest_bytes
 
     def refuse(self, project: str, reference: Reference) -> None:
         self._connection(project, reference)
@@ -53,7 +56,7 @@ class NamedSources:
                 f"There is no connection `{reference.connection}` here; the operator names them in "
                 "ASSAY_CONNECTIONS_FILE."
             )
-        return found.at(self._scratch)
+        return found.at(self._scratch, self._largest_bytes)
 
 
 def _adapter(reference: Reference) -> Source:

@@ -50,6 +50,8 @@ class Connection:
     """Longest wait for an answer."""
     scratch: Path | None = field(default=None, repr=False)
     """Folder for what has to be kept while it is read."""
+    largest_bytes: int = 8 << 30
+    """Most that is kept there."""
 
     @property
     def parts(self) -> SplitResult:
@@ -67,9 +69,13 @@ class Connection:
         """Whether a project may use it."""
         return self.projects is None or project in self.projects
 
-    def at(self, scratch: Path) -> Connection:
+    def at(self, scratch: Path, largest_bytes: int) -> Connection:
         """The same, with a folder for what has to be kept meanwhile."""
-        return dataclasses.replace(self, scratch=scratch)
+        return dataclasses.replace(self, scratch=scratch, largest_bytes=largest_bytes)
+
+    def to(self, url: str) -> Connection:
+        """The same at another address."""
+        return dataclasses.replace(self, url=url)
 
 
 def read_connections(text: str) -> dict[str, Connection]:
