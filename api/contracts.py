@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 from api.problems import MEDIA_TYPE
 from api.routes.gates import Promotion
 from service.checks import CATALOGUE
-from service.formats.json_body import DatasetBody
+from service.formats.json_body import DatasetBody, ImportBody
 from service.gate import Policy
 from service.operations import Services
 from service.references import (
@@ -60,7 +60,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, summary=app.summary, routes=app.routes
     )
     models: list[type[BaseModel]] = [
-        *REQUESTS.values(), DatasetBody, Policy, *BOUND, Promotion,
+        *REQUESTS.values(), DatasetBody, ImportBody, Policy, *BOUND, Promotion,
     ]  # fmt: skip
     refs, schemas = models_json_schema(
         [(model, "validation") for model in models], ref_template=REF
@@ -89,7 +89,11 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         "/v1/datasets": {
             "application/x-npy": {"schema": {"type": "string", "format": "binary"}},
             "text/csv": {"schema": {"type": "string"}},
-            "application/json": {"schema": ref(DatasetBody)},
+            "application/vnd.apache.parquet": {"schema": {"type": "string", "format": "binary"}},
+            "application/vnd.apache.arrow.stream": {
+                "schema": {"type": "string", "format": "binary"}
+            },
+            "application/json": {"schema": {"anyOf": [ref(DatasetBody), ref(ImportBody)]}},
         },
         "/v1/jobs": {"application/json": {"schema": {"oneOf": kinds}}},
         "/v1/gates": {"application/json": {"schema": gate}},

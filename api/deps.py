@@ -106,6 +106,15 @@ async def wait_for(read: Callable[[], T], ended: Callable[[T], bool], seconds: i
         pause = min(pause * 1.5, 0.5)
 
 
+def unchanged(request: Request, tag: str) -> bool:
+    """Whether the caller has what this ETag stands for."""
+    known = {
+        part.strip().removeprefix("W/")
+        for part in request.headers.get("if-none-match", "").split(",")
+    }
+    return tag in known or "*" in known
+
+
 def conditional(
     request: Request,
     content: BaseModel | bytes,
@@ -118,11 +127,7 @@ def conditional(
     data = content if isinstance(content, bytes) else content.model_dump_json().encode()
     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
     sent = {"ETag": tag, "Cache-Control": "no-cache", **(headers or {})}
-    known = {
-        part.strip().removeprefix("W/")
-        for part in request.headers.get("if-none-match", "").split(",")
-    }
-    if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
+    if request.method in ("GET", "HEAD") and unchanged(request, tag):
         return Response(status_code=304, headers=sent)
     return Response(data, status, sent, media_type)
 

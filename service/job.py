@@ -112,6 +112,18 @@ class Job(Model):
         return self.model_copy(update={"state": state, **changes})
 
 
+def datasets_of(job: Job) -> set[str]:
+    """Ids of every dataset a job needs."""
+    found: set[str] = set()
+    for value in job.inputs.values():
+        for one in value if isinstance(value, list) else [value]:
+            found.add(one.dataset or "")
+    for asked in (job.awaiting or {}).values():
+        for wanted in asked if isinstance(asked, list) else [asked]:
+            found.add(wanted.get("dataset") or "")
+    return found - {""}
+
+
 class Pool(StrEnum):
     """Workers that do one kind of work, behind a queue of their own."""
 

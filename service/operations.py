@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from os import SEEK_END
+from typing import IO
+
 import structlog
 
 from service.accepting import bound, settled, sources_of
-from service.errors import AssayError, Cancelled, Internal, QueueFull, ReportNotReady
+from service.errors import (
+    AssayError,
+    Cancelled,
+    DatasetInUse,
+    Internal,
+    InvalidRequest,
+    QueueFull,
+    ReportNotReady,
+)
 from service.importing import IMPORT_BYTES, IMPORT_VERSION, fetch
 from service.job import (
     FETCH,
@@ -16,6 +27,7 @@ from service.job import (
     Job,
     Pool,
     State,
+    datasets_of,
     new_id,
     now,
     steps,
@@ -42,9 +54,11 @@ __all__ = [
     "import_dataset",
     "perform",
     "perform_shard",
+    "remove_dataset",
     "report_bytes",
     "report_of",
     "submit",
+    "vectors_file",
 ]
 
 
@@ -132,6 +146,41 @@ def cancel(services: Services, project: str, job_id: str) -> Job:
             services.queue.stop(step.of(job_id))
         log.info("job cancelled", job=job_id)
     return job
+
+
+def vectors_file(services: Services, project: str, dataset: str) -> tuple[IO[bytes], int, str]:
+    """(the .npy of a dataset's rows, its bytes, the hash of the rows)."""
+    record = services.datasets.record(project, dataset)
+    if record.vectors_sha256 is None:
+        raise InvalidRequest(f"Dataset {dataset} has columns and no vectors.")
+    file = services.datasets.open_vectors(project, dataset)
+    size = file.seek(0, SEEK_END)
+    file.seek(0)
+    return file, size, record.vectors_sha256
+
+
+def remove_dataset(services: Services, project: str, dataset: str) -> None:
+    """Delete a dataset that nothing needs; asked before it is hidden and after, so no job slips in."""
+    services.datasets.record(project, dataset)
+    if user := _user(services, project, dataset):
+        raise DatasetInUse(f"{user} needs dataset {dataset}.")
+    if not services.datasets.remove(
+        project, dataset, keep=lambda: _user(services, project, dataset) is not None
+    ):
+        raise DatasetInUse(f"A job has just been accepted that needs dataset {dataset}.")
+    log.info("dataset removed", dataset=dataset, project=project)
+
+
+def _user(services: Services, project: str, dataset: str) -> str | None:
+    """Who needs a dataset: a baseline, or a job that has not ended."""
+    for name in services.baselines.names(project):
+        if services.baselines.get(project, name).dataset == dataset:
+            return f"Baseline `{name}`"
+    for job_id in services.jobs.active():
+        job = services.jobs.find(job_id)
+        if job is not None and job.project == project and dataset in datasets_of(job):
+            return f"Job {job_id}"
+    return None
 
 
 def report_bytes(services: Services, project: str, job_id: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import IO, Generic, Protocol, TypeVar
 
 from service.baseline import Baseline
@@ -63,6 +64,22 @@ class Datasets(Protocol):
 
     def load(self, project: str, dataset: str) -> Dataset:
         """Rows (memory-mapped where that is possible), ids and columns."""
+        ...
+
+    def open_vectors(self, project: str, dataset: str) -> IO[bytes]:
+        """The canonical .npy of its rows, to be read and closed; the dataset has vectors."""
+        ...
+
+    def remove(self, project: str, dataset: str, keep: Callable[[], bool]) -> bool:
+        """
+        Hide a dataset, then ask `keep` whether something still needs it: bring it back, or delete it.
+
+        Whether it is gone; UnknownDataset if there is none.
+        """
+        ...
+
+    def tidy(self, older_than: datetime) -> int:
+        """Delete what uploads and imports that died before that time have left; how many."""
         ...
 
     def ids(self, project: str, dataset: str) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ from service.dataset_record import (
 from service.errors import (
     AssayError,
 )
-from service.formats import Options, Parsed, Reader, reader_for
+from service.formats import ImportBody, JsonReader, Options, Parsed, Reader, reader_for
 from service.job import now
 from service.ports import Draft
 from service.references import (
@@ -48,6 +48,10 @@ class Upload:
     def feed(self, data: bytes) -> None:
         """Take some bytes of the body."""
         self._reader.feed(data)
+
+    def reference(self) -> ImportBody | None:
+        """Where the rows live, if the body says so instead of holding them."""
+        return self._reader.reference() if isinstance(self._reader, JsonReader) else None
 
     def finish(self) -> tuple[DatasetRecord, bool]:
         """The stored dataset, and whether it is new."""

@@ -18,6 +18,8 @@ SWEEPS_PER_TRIM = 1800
 SWEEPS_PER_CLEANING = 5
 SWEEPS_WITHOUT_SHARD_WORKERS = 15
 """After that long a job worker does what is left of jobs that were handed out in shards."""
+DRAFT_RETENTION_S = 86_400
+"""No upload and no import takes longer between two writes."""
 SETTLING = timedelta(seconds=5)
 """A younger job may be between its record and the queue."""
 
@@ -60,6 +62,8 @@ class Sweeper:
         if self._sweeps % SWEEPS_PER_CLEANING == 1:
             self._remove_parts()
         if self._sweeps % SWEEPS_PER_TRIM == 1:
+            if dead := self._services.datasets.tidy(now() - timedelta(seconds=DRAFT_RETENTION_S)):
+                log.info("drafts removed", count=dead)
             self._jobs.trim(now() - timedelta(seconds=self._retention_s))
 
     def _look(self, job_id: str, held: bool, running: bool) -> set[Task]:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
-from api.deps import Reader, Submitter, Use, chunks, conditional
+from api.deps import (
+    Reader,
+    Submitter,
+    Use,
+    applied,
+    chunks,
+    conditional,
+    unchanged,
+    wait_for,
+    wanted_wait,
+)
 from api.problems import answers
+from api.routes.jobs import JobView, ended, progress_headers, view
 from service.dataset_record import DatasetRecord
-from service.formats import Options
-from service.operations import Upload
+from service.formats import ImportBody, Options
+from service.operations import Services, Upload, import_dataset, remove_dataset, vectors_file
 from service.references import Spec
 
 PIECE_BYTES = 1 << 20
@@ -25,9 +38,11 @@ DatasetId = Annotated[str, Path(description="Id returned by `POST /v1/datasets`.
     response_model=DatasetRecord,
     responses={
         200: {"model": DatasetRecord, "description": "This project has the same content already."},
+        202: {"model": JobView, "description": "A job imports the rows; its result is the dataset."},
         **answers(
             "invalid-request", "malformed-payload", "shape-mismatch", "duplicate-ids",
-            "payload-too-large", "unsupported-format", "unauthorised", "forbidden",
+            "payload-too-large", "unsupported-format", "queue-full", "source-denied",
+            "unauthorised", "forbidden",
         ),
     },
 )  # fmt: skip
@@ -42,13 +57,19 @@ async def add_dataset(
         Literal["bf16"] | None, Query(description="Read 2-byte words of a .npy as bfloat16.")
     ] = None,
     id_column: Annotated[
-        str | None, Query(max_length=200, description="CSV column that holds ids.")
+        str | None, Query(max_length=200, description="Column of a table or CSV that holds ids.")
+    ] = None,
+    vector_column: Annotated[
+        str | None,
+        Query(max_length=200, description="Column of a table that holds vectors, if several can."),
     ] = None,
 ) -> Response:
     """
     Store an embedding set, or columns to go with one. The body is streamed.
 
-    `application/x-npy` for rows, `text/csv` for columns, `application/json` for small sets of both.
+    `application/x-npy` for rows, `application/vnd.apache.parquet` and `.arrow.stream` for tables with a
+    column of vectors, `text/csv` for columns, `application/json` for small sets of both, or, with
+    `source`, for where the rows live: a job imports them.
     Non-finite and zero rows are accepted and counted in `facts`.
     """
     upload = await asyncio.to_thread(
@@ -56,7 +77,7 @@ async def add_dataset(
         services,
         caller.project,
         request.headers.get("content-type", ""),
-        Options(dtype, id_column),
+        Options(dtype, id_column, vector_column),
         name,
         Spec(model=model, revision=revision),
     )
@@ -67,12 +88,44 @@ async def add_dataset(
     except BaseException:
         await asyncio.shield(asyncio.to_thread(upload.abort))
         raise
+    if (body := await asyncio.to_thread(_reference, upload)) is not None:
+        return await _import(request, services, caller.project, body)
     record, created = await asyncio.shield(asyncio.to_thread(upload.finish))
     return conditional(
         request,
         record,
         status=201 if created else 200,
         headers={"Location": f"{router.prefix}/{record.id}"},
+    )
+
+
+def _reference(upload: Upload) -> ImportBody | None:
+    try:
+        body = upload.reference()
+    except BaseException:
+        upload.abort()
+        raise
+    if body is not None:
+        upload.abort()
+    return body
+
+
+async def _import(request: Request, services: Services, project: str, body: ImportBody) -> Response:
+    wait = wanted_wait(request)
+
+    def accept() -> JobView:
+        return view(services, import_dataset(services, project, body, body.name))
+
+    job = await asyncio.to_thread(accept)
+    if wait:
+        job = await wait_for(
+            lambda: view(services, services.jobs.get(project, job.id)), ended, wait
+        )
+    return conditional(
+        request,
+        job,
+        status=200 if ended(job) else 202,
+        headers={"Location": job.links.self, **progress_headers(job), **applied(wait)},
     )
 
 
@@ -84,3 +137,40 @@ async def add_dataset(
 def get_dataset(request: Request, dataset_id: DatasetId, services: Use, caller: Reader) -> Response:
     """Metadata of a dataset."""
     return conditional(request, services.datasets.record(caller.project, dataset_id))
+
+
+@router.get(
+    "/{dataset_id}/vectors",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}}},
+        304: {"description": "The rows have this ETag."},
+        **answers("invalid-request", "unknown-dataset", "unauthorised", "forbidden"),
+    },
+)
+def get_vectors(request: Request, dataset_id: DatasetId, services: Use, caller: Reader) -> Response:
+    """The rows as canonical .npy (C order, little-endian), streamed."""
+    file, size, digest = vectors_file(services, caller.project, dataset_id)
+    headers = {"ETag": f'"{digest}"', "Cache-Control": "no-cache", "Content-Length": str(size)}
+    if unchanged(request, headers["ETag"]):
+        file.close()
+        return Response(status_code=304, headers={"ETag": headers["ETag"]})
+
+    def pieces() -> Iterator[bytes]:
+        with file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+
+    return StreamingResponse(pieces(), headers=headers, media_type="application/x-npy")
+
+
+@router.delete(
+    "/{dataset_id}",
+    status_code=204,
+    response_class=Response,
+    responses=answers("unknown-dataset", "dataset-in-use", "unauthorised", "forbidden"),
+)
+def delete_dataset(dataset_id: DatasetId, services: Use, caller: Submitter) -> Response:
+    """Delete a dataset no unfinished job needs and no baseline stands for; reports on it stay."""
+    remove_dataset(services, caller.project, dataset_id)
+    return Response(status_code=204)

@@ -21,9 +21,9 @@ from api.deps import (
 )
 from api.problems import RETRY_AFTER_S, Problem, answers, problem
 from service import operations
-from service.job import Job, Progress, State, StoredInputs
+from service.job import IMPORT, IMPORTED, Job, Progress, State, StoredInputs
 from service.operations import Services
-from service.references import Model
+from service.references import DatasetRef, Model
 from service.report import AnyReport
 from service.request import parse_request
 
@@ -33,6 +33,10 @@ JobId = Annotated[str, Path(description="Id returned by `POST /v1/jobs`.")]
 
 class ReportLink(Model):
     report: str
+
+
+class DatasetLink(Model):
+    dataset: str
 
 
 class JobLinks(Model):
@@ -51,7 +55,7 @@ class JobView(Model):
     """`queued`, `running`, then `succeeded` (there is a report, whatever it says), `failed` or
     `cancelled`."""
     inputs: StoredInputs
-    """Stored data by role."""
+    """Stored data by role; empty until the sources among them are imported."""
     params: dict[str, Any]
     """Every parameter, defaults filled in."""
     seed: int
@@ -67,7 +71,8 @@ class JobView(Model):
     """Processes that have started it."""
     cached: bool
     """Answered from a stored report; no worker ran."""
-    result: ReportLink | None
+    result: ReportLink | DatasetLink | None
+    """Where the report is; of an import, the dataset."""
     problem: Problem | None
     """Why it failed."""
     links: JobLinks
@@ -90,18 +95,27 @@ def view(services: Services, job: Job) -> JobView:
         {
             **fields,
             "progress": services.jobs.progress(job.id) if running else None,
-            "result": {"report": f"{here}/report"} if job.state is State.succeeded else None,
+            "result": _result(job) if job.state is State.succeeded else None,
             "problem": None if job.problem is None else problem(job.problem),
             "links": {"self": here, "report": f"{here}/report"},
         }
     )
 
 
-def _ended(job: JobView) -> bool:
+def _result(job: Job) -> ReportLink | DatasetLink:
+    imported = job.inputs.get(IMPORTED) if job.kind == IMPORT else None
+    if isinstance(imported, DatasetRef):
+        return DatasetLink(dataset=imported.dataset)
+    return ReportLink(report=f"{router.prefix}/{job.id}/report")
+
+
+def ended(job: JobView) -> bool:
+    """Whether nothing will change any more."""
     return job.state.terminal
 
 
-def _headers(job: JobView) -> dict[str, str]:
+def progress_headers(job: JobView) -> dict[str, str]:
+    """When to look again, while it goes on."""
     return {} if job.state.terminal else {"Retry-After": str(RETRY_AFTER_S)}
 
 
@@ -115,7 +129,7 @@ def _headers(job: JobView) -> dict[str, str]:
             "invalid-request", "shape-mismatch", "dimension-mismatch", "ids-mismatch",
             "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
             "malformed-payload", "unknown-check", "unknown-dataset", "payload-too-large",
-            "queue-full", "unauthorised", "forbidden",
+            "queue-full", "source-denied", "unauthorised", "forbidden",
         ),
     },
 )  # fmt: skip
@@ -133,13 +147,13 @@ async def submit_job(request: Request, services: Use, caller: Submitter) -> Resp
         return view(services, job)
 
     job = await asyncio.to_thread(accept)
-    if wait and not _ended(job):
-        job = await wait_for(lambda: _read(services, caller.project, job.id), _ended, wait)
+    if wait and not ended(job):
+        job = await wait_for(lambda: _read(services, caller.project, job.id), ended, wait)
     return conditional(
         request,
         job,
-        status=200 if _ended(job) else 202,
-        headers={"Location": job.links.self, **_headers(job), **applied(wait)},
+        status=200 if ended(job) else 202,
+        headers={"Location": job.links.self, **progress_headers(job), **applied(wait)},
     )
 
 
@@ -173,8 +187,8 @@ def list_jobs(
 async def get_job(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:
     """A job and its state; `Prefer: wait=N` holds the answer until it has ended or N seconds."""
     wait = wanted_wait(request)
-    job = await wait_for(lambda: _read(services, caller.project, job_id), _ended, wait)
-    return conditional(request, job, headers={**_headers(job), **applied(wait)})
+    job = await wait_for(lambda: _read(services, caller.project, job_id), ended, wait)
+    return conditional(request, job, headers={**progress_headers(job), **applied(wait)})
 
 
 @router.delete(

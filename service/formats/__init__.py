@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from service.errors import UnsupportedFormat
 from service.formats.csv_columns import CsvReader
-from service.formats.json_body import JsonReader
+from service.formats.json_body import ImportBody, JsonReader
 from service.formats.npy import NpyReader
 from service.formats.pages import PageWriter
 from service.formats.reader import Limits, Options, Parsed, Reader, Sink
@@ -33,4 +33,15 @@ def reader_for(content_type: str, sink: Sink, limits: Limits, options: Options) 
     return READERS[kind](sink, limits, options)
 
 
-__all__ = ["READERS", "Limits", "Options", "PageWriter", "Parsed", "Reader", "Sink", "reader_for"]
+__all__ = [
+    "READERS",
+    "ImportBody",
+    "JsonReader",
+    "Limits",
+    "Options",
+    "PageWriter",
+    "Parsed",
+    "Reader",
+    "Sink",
+    "reader_for",
+]

@@ -20,7 +20,7 @@ from service.errors import (
     ShapeMismatch,
 )
 from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
-from service.references import Encoded, InlineVectors, Label, Model, Spec
+from service.references import Encoded, InlineVectors, Label, Model, SourceRef, Spec
 from service.request import invalid
 
 SHOWN = 10
@@ -39,6 +39,12 @@ class DatasetBody(Model):
     vectors: list[list[float]] | Encoded | None = None
 
 
+class ImportBody(SourceRef):
+    """A dataset to be read from where its rows live."""
+
+    name: str | None = Field(default=None, max_length=200)
+
+
 class JsonReader:
     """Reads one JSON body, which has to fit the limit for text."""
 
@@ -55,6 +61,18 @@ class JsonReader:
 
     def close(self) -> None:
         self._body = bytearray()
+
+    def reference(self) -> ImportBody | None:
+        """What the body refers to, where it holds no rows but says where they are."""
+        if b'"source"' not in self._body:
+            return None
+        content = decode_json(bytes(self._body))
+        if not isinstance(content, dict) or "source" not in content:
+            return None
+        try:
+            return ImportBody.model_validate(content)
+        except ValidationError as error:
+            raise invalid(error, content) from None
 
     def finish(self) -> Parsed:
         content = decode_json(bytes(self._body))

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import IO, Generic
 
 import numpy as np
@@ -95,6 +96,25 @@ class MemoryDatasets:
 
     def load(self, project: str, dataset: str) -> Dataset:
         return self._get(project, dataset)[1]
+
+    def open_vectors(self, project: str, dataset: str) -> IO[bytes]:
+        file = io.BytesIO()
+        np.save(file, self.load(project, dataset).vectors)
+        file.seek(0)
+        return file
+
+    def remove(self, project: str, dataset: str, keep: Callable[[], bool]) -> bool:
+        with self._lock:
+            record, data = self._get(project, dataset)
+            del self._stored[project, dataset]
+            if keep():
+                self._stored[project, dataset] = record, data
+                return False
+            self._by_content.pop((project, record.sha256), None)
+            return True
+
+    def tidy(self, older_than: datetime) -> int:
+        return 0
 
     def ids(self, project: str, dataset: str) -> tuple[str, ...] | None:
         return self.load(project, dataset).ids

@@ -19,8 +19,9 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,6 +41,8 @@ PIECE_BYTES = 1 << 20
 PIECES_IN_FLIGHT = 1
 """By default a dozen pieces of each upload wait in memory for a slow disk."""
 PARTS = "_parts"
+REMOVED = "removed.json"
+"""What the metadata of a dataset is called while it is being deleted."""
 DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -143,8 +146,7 @@ class ObjectDatasets:
 
     def _remove(self, draft: ObjectDraft) -> None:
         # the store does not list what a killed process has staged
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self._root / draft.folder)
+        _delete(self._root / draft.folder)
 
     def record(self, project: str, dataset: str) -> DatasetRecord:
         if not DATASET_ID.fullmatch(dataset):
@@ -164,6 +166,42 @@ class ObjectDatasets:
         return Dataset(
             rows, self._ids(project, record), self._columns(project, record), record.spec
         )
+
+    def open_vectors(self, project: str, dataset: str) -> IO[bytes]:
+        self.record(project, dataset)
+        return (self._root / _folder(project, dataset) / "vectors.npy").open("rb")
+
+    def remove(self, project: str, dataset: str, keep: Callable[[], bool]) -> bool:
+        record = self.record(project, dataset)
+        folder = self._root / _folder(project, dataset)
+        shown, hidden = folder / "dataset.json", folder / REMOVED
+        try:
+            shown.rename(hidden)
+        except FileNotFoundError:
+            raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
+        if keep():
+            hidden.rename(shown)
+            return False
+        key = f"{project}/contents/{record.sha256}"
+        with suppress(
+            FileNotFoundError
+        ):  # a dataset of before the index, or somebody else's removal
+            if self._bytes(key).decode() == dataset:
+                obstore.delete(self._store, key)
+        _delete(folder)
+        return True
+
+    def tidy(self, older_than: datetime) -> int:
+        found = 0
+        for folder in self._root.glob("*/datasets/ds_*"):
+            with suppress(FileNotFoundError):  # discarded or removed meanwhile
+                if (folder / "dataset.json").exists():
+                    continue
+                newest = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+                if newest < older_than.timestamp():
+                    _delete(folder)
+                    found += 1
+        return found
 
     def ids(self, project: str, dataset: str) -> tuple[str, ...] | None:
         return self._ids(project, self.record(project, dataset))
@@ -199,6 +237,15 @@ class ObjectDatasets:
 
     def _bytes(self, key: str) -> bytes:
         return bytes(obstore.get(self._store, key).bytes())
+
+
+def _folder(project: str, dataset: str) -> str:
+    return f"{project}/datasets/{dataset}"
+
+
+def _delete(folder: Path) -> None:
+    with suppress(FileNotFoundError):  # somebody else deletes it too
+        shutil.rmtree(folder)
 
 
 class ObjectReports:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from service.formats import Limits, Options, Parsed, reader_for
 
 
-
 class Kept(io.BytesIO):
     """A sink in memory."""
 

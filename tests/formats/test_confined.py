@@ -1,0 +1,177 @@
+"""A file that breaks its reader breaks that process alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from service.errors import AssayError, MalformedPayload, PayloadTooLarge, UnsupportedFormat
+from service.formats.confined import Allowance, confined
+
+IDS = np.array([42, 7, 1000, 3, 55, 8])
+
+
+@pytest.fixture
+def read_index(tmp_path: Path) -> Any:
+    """Write an index and read it back: (ids or None, rows, what was found)."""
+
+    def read(index: Any) -> tuple[list[str] | None, NDArray[Any], Any]:
+        path = tmp_path / "index.faiss"
+        faiss.write_index(index, str(path))
+        return read_file(path, "faiss")
+
+    return read
+
+
+def read_file(path: Path, kind: Any, **options: Any) -> tuple[list[str] | None, Any, Any]:
+    with path.open("rb") as file, confined(file, kind, {}, **options) as (found, pages):
+        kept = list(pages)
+    ids = None if kept[0].ids is None else [name for page in kept for name in page.ids or ()]
+    return ids, np.concatenate([page.vectors for page in kept]), found
+
+
+def x(n: int = 300, d: int = 16) -> NDArray[np.float32]:
+    return np.random.default_rng(141).normal(size=(n, d)).astype(np.float32)
+
+
+def test_an_id_map_keeps_its_ids_with_their_rows(read_index: Any) -> None:
+    rows = np.random.default_rng(141).normal(size=(6, 3)).astype(np.float32)
+    index = faiss.IndexIDMap(faiss.IndexFlatL2(3))
+    index.add_with_ids(rows, IDS)
+    ids, found, about = read_index(index)
+    assert ids == ["42", "7", "1000", "3", "55", "8"]
+    np.testing.assert_array_equal(found, rows)
+    assert not about.lossy
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["Flat", "HNSW8,Flat", "IVF4,Flat", "IDMap,Flat", "IDMap2,Flat", "IDMap,HNSW8,Flat"],
+)
+def test_exact_indexes_give_their_rows_back(index: str, read_index: Any) -> None:
+    made = faiss.index_factory(16, index)
+    made.train(x())
+    made.add_with_ids(x(), np.arange(300)) if index.startswith("IDMap") else made.add(x())
+    ids, found, about = read_index(made)
+    np.testing.assert_array_equal(found, x())
+    assert about.lossy is False
+    assert about.count == 300
+    assert (ids is None) is not index.startswith("IDMap")
+
+
+def test_an_inverted_file_with_ids_of_its_own_is_read_by_ascending_id(read_index: Any) -> None:
+    made = faiss.index_factory(16, "IVF4,Flat")
+    made.train(x())
+    names = np.random.default_rng(5).permutation(10_000)[:300]
+    made.add_with_ids(x(), names)
+    ids, found, _ = read_index(made)
+    order = np.argsort(names)
+    assert ids == [str(name) for name in names[order]]
+    np.testing.assert_array_equal(found, x()[order])
+
+
+@pytest.mark.parametrize("index", ["SQ8", "PQ4x4", "IVF4,SQ8", "IVF4,PQ4x4", "HNSW8_SQ8", "SQfp16"])
+def test_rows_read_back_from_codes_are_said_to_be_lossy(index: str, read_index: Any) -> None:
+    made = faiss.index_factory(16, index.replace("HNSW8_SQ8", "HNSW8,SQ8"))
+    made.train(x())
+    made.add(x())
+    _, found, about = read_index(made)
+    assert about.lossy is True
+    assert found.shape == (300, 16)
+    error = np.abs(found - x()).mean()
+    assert 0 < error < 1.0
+
+
+def test_an_inverted_file_that_repeats_an_id_is_refused(read_index: Any) -> None:
+    made = faiss.index_factory(16, "IVF4,Flat")
+    made.train(x())
+    made.add_with_ids(x()[:6], np.array([1, 2, 3, 3, 4, 5]))
+    with pytest.raises(AssayError) as caught:
+        read_index(made)
+    assert caught.value.code == "duplicate-ids"
+    assert caught.value.faults[0].rows == ["3"]
+
+
+def test_an_index_that_cannot_be_read_back_is_refused(read_index: Any) -> None:
+    with pytest.raises(UnsupportedFormat, match="IndexLSH"):
+        lsh = faiss.IndexLSH(16, 64)
+        lsh.add(x())
+        read_index(lsh)
+
+
+def test_a_damaged_index_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index.faiss"
+    made = faiss.index_factory(16, "IVF4,Flat")
+    made.train(x())
+    made.add(x())
+    faiss.write_index(made, str(path))
+    whole = path.read_bytes()
+    rng = np.random.default_rng(9)
+    for _ in range(8):
+        damaged = bytearray(whole[: rng.integers(8, len(whole))])
+        damaged[int(rng.integers(4, min(200, len(damaged))))] = int(rng.integers(0, 256))
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(AssayError) as caught:
+            read_file(path, "faiss")
+        assert caught.value.code != "internal"
+
+
+def test_a_reader_that_aborts_is_an_error_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    killer = tmp_path / "killer"
+    killer.write_text("#!/bin/sh\nkill -6 $$\n")
+    killer.chmod(0o700)
+    monkeypatch.setattr("service.formats.confined.sys.executable", str(killer))
+    with pytest.raises(MalformedPayload, match=r"\(-6\)"):
+        read_file(path, "faiss")
+
+
+def test_a_file_that_takes_too_much_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "big.arrow"
+    table = pa.table(
+        {"v": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(50_000_000, np.float32)), 100)}
+    )
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(str(path), table.schema, options=options) as writer:
+        writer.write_table(table)
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises((PayloadTooLarge, MalformedPayload)):
+        read_file(path, "arrow", allowance=Allowance(memory_bytes=64 << 20))
+
+
+def test_the_process_is_told_no_secret_and_ends_with_its_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://:hunter2@host")
+    path = tmp_path / "rows.arrow"
+    table = pa.table(
+        {"v": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(20_000_000, np.float32)), 100)}
+    )
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
+    with path.open("rb") as file, confined(file, "arrow", {}) as (_, pages):
+        next(pages)
+        child = _children()[-1]
+        environment = Path(f"/proc/{child}/environ").read_bytes()
+        assert b"hunter2" not in environment
+        assert b"OMP_NUM_THREADS=1" in environment
+    until = time.monotonic() + 5
+    while Path(f"/proc/{child}").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def _children() -> list[int]:
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(one) for one in listed]

@@ -1,0 +1,241 @@
+"""Tables: the vectors of each row under its own id, whatever the column was cut from."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import (
+    AssayError,
+    DuplicateIds,
+    InvalidRequest,
+    MalformedPayload,
+    PayloadTooLarge,
+    ShapeMismatch,
+)
+from service.formats import Limits
+
+PARQUET = "application/vnd.apache.parquet"
+ARROW = "application/vnd.apache.arrow.stream"
+VALUES = np.arange(15, dtype=np.float32)
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, **options)
+    return file.getvalue()
+
+
+def stream(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, **options) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def arrow_file(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+FORMS = [(PARQUET, parquet), (ARROW, stream), (ARROW, arrow_file)]
+EACH_FORM = pytest.mark.parametrize(("kind", "write"), FORMS, ids=["parquet", "stream", "file"])
+
+
+def fixed(rows: np.ndarray) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+
+
+@EACH_FORM
+def test_a_sliced_column_is_read_from_its_slice(kind: str, write: Any, read: Any) -> None:
+    column = pa.FixedSizeListArray.from_arrays(pa.array(VALUES), 3).slice(2, 2)
+    table = pa.table({"v": column, "id": pa.array(["a", "b", "c", "d", "e"]).slice(2, 2)})
+    parsed, rows = read(kind, write(table), id_column="id")
+    assert rows.tolist() == [[6, 7, 8], [9, 10, 11]]
+    assert parsed.ids == ("c", "d")
+
+
+@EACH_FORM
+def test_a_chunked_column_keeps_ids_and_labels_with_their_rows(
+    kind: str, write: Any, read: Any
+) -> None:
+    column = pa.FixedSizeListArray.from_arrays(pa.array(VALUES), 3)
+    chunks = pa.chunked_array([column.slice(0, 1), column.slice(3, 2)])
+    table = pa.table(
+        {"v": chunks, "id": pa.array([10, 13, 14]), "label": pa.array(["x", None, "y"])}
+    )
+    parsed, rows = read(kind, write(table), id_column="id")
+    assert rows.tolist() == [[0, 1, 2], [9, 10, 11], [12, 13, 14]]
+    assert parsed.ids == ("10", "13", "14")
+    assert parsed.columns["label"].levels == ("x", "y")
+    assert parsed.columns["label"].codes.tolist() == [0, -1, 1]
+
+
+@EACH_FORM
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+@pytest.mark.parametrize("make", [fixed, lambda rows: pa.array(list(rows))], ids=["fixed", "list"])
+def test_every_type_is_kept_as_it_is(
+    kind: str, write: Any, dtype: str, make: Any, read: Any
+) -> None:
+    rows = np.random.default_rng(1).normal(scale=20, size=(7, 5)).astype(dtype)
+    parsed, found = read(kind, write(pa.table({"v": make(rows)})))
+    assert parsed.dtype == dtype
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, rows)
+
+
+@pytest.mark.parametrize("encoder", ["minilm", "e5small_q4"])
+@EACH_FORM
+def test_a_table_has_the_hash_of_its_npy_file(
+    kind: str, write: Any, encoder: str, read: Any, rows: Any, npy: Any
+) -> None:
+    data = rows(f"debian_pairs/{encoder}_doc")
+    table = pa.table({"text": [str(i) for i in range(len(data))], "v": fixed(data)})
+    parsed, found = read(kind, write(table), id_column="text")
+    whole, _ = read("application/x-npy", npy(data))
+    np.testing.assert_array_equal(found, data)
+    assert parsed.vectors_sha256 == whole.vectors_sha256
+    assert parsed.facts == whole.facts
+
+
+@given(st.lists(st.integers(0, 40), max_size=5), st.integers(1, 9), st.integers(1, 30))
+def test_batches_of_any_size_give_the_same_rows(read: Any, cuts: list[int], d: int, n: int) -> None:
+    data = np.random.default_rng(n).normal(size=(n, d)).astype(np.float32)
+    column = fixed(data)
+    places = [0, *sorted(cut % (n + 1) for cut in cuts), n]
+    chunks = pa.chunked_array(
+        [column.slice(a, b - a) for a, b in zip(places, places[1:], strict=False)], column.type
+    )
+    _, found = read(ARROW, stream(pa.table({"v": chunks})))
+    np.testing.assert_array_equal(found, data)
+
+
+@EACH_FORM
+def test_ragged_lists_are_refused_by_the_ids_of_their_rows(
+    kind: str, write: Any, read: Any
+) -> None:
+    table = pa.table(
+        {"v": pa.array([[1.0, 2.0], [3.0], [4.0, 5.0]]), "id": pa.array(["a", "b", "c"])}
+    )
+    with pytest.raises(ShapeMismatch, match="1 have another count") as caught:
+        read(kind, write(table), id_column="id")
+    assert caught.value.faults[0].rows == ["b"]
+
+
+@EACH_FORM
+@pytest.mark.parametrize(
+    ("table", "error", "word"),
+    [
+        ({"v": pa.array([], pa.list_(pa.float32()))}, ShapeMismatch, "no rows"),
+        ({"v": pa.array([[], []], pa.list_(pa.float32()))}, ShapeMismatch, "dimension"),
+        ({"v": [[1.0, 2.0], None]}, InvalidRequest, "no vector"),
+        ({"v": [[1.0, None]]}, InvalidRequest, "null"),
+        ({"v": [[1.0]], "w": [[1.0]]}, InvalidRequest, "2 columns hold vectors"),
+        ({"text": ["a"]}, InvalidRequest, "0 columns hold vectors"),
+        ({"v": [[1, 2]]}, InvalidRequest, "0 columns hold vectors"),
+        ({"v": [["a"]]}, InvalidRequest, "0 columns hold vectors"),
+        ({"v": [[1.0]], "x": [float("inf")]}, InvalidRequest, "infinity"),
+    ],
+)
+def test_what_is_no_set_of_vectors_is_refused_with_a_word(
+    kind: str, write: Any, table: dict[str, Any], error: type[AssayError], word: str, read: Any
+) -> None:
+    with pytest.raises(error, match=word):
+        read(kind, write(pa.table(table)))
+
+
+@EACH_FORM
+def test_repeated_and_missing_ids_are_refused(kind: str, write: Any, read: Any) -> None:
+    rows = pa.array([[1.0], [2.0], [3.0]])
+    with pytest.raises(DuplicateIds) as caught:
+        read(kind, write(pa.table({"v": rows, "id": ["a", "b", "a"]})), id_column="id")
+    assert caught.value.faults[0].rows == ["a"]
+    with pytest.raises(InvalidRequest, match="no id"):
+        read(kind, write(pa.table({"v": rows, "id": ["a", None, "c"]})), id_column="id")
+
+
+@EACH_FORM
+def test_unknown_columns_are_named_with_what_there_is(kind: str, write: Any, read: Any) -> None:
+    body = write(pa.table({"embedding": [[1.0]], "doc": ["a"]}))
+    with pytest.raises(InvalidRequest, match=r"no column `id` for ids; it has `embedding`, `doc`"):
+        read(kind, body, id_column="id")
+    with pytest.raises(InvalidRequest, match=r"`doc` holds string"):
+        read(kind, body, vector_column="doc")
+
+
+@EACH_FORM
+def test_labels_keep_their_types_and_nan_is_missing(kind: str, write: Any, read: Any) -> None:
+    table = pa.table(
+        {
+            "v": [[1.0], [2.0], [3.0]],
+            "flag": [True, False, None],
+            "count": [1, 2, 2],
+            "share": [0.5, float("nan"), 1.0],
+            "kind": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "blob": pa.array([b"1", b"2", b"3"]),
+        }
+    )
+    parsed, _ = read(kind, write(table))
+    assert {name: column.type for name, column in parsed.columns.items()} == {
+        "flag": "boolean", "count": "integer", "share": "number", "kind": "string",
+    }  # fmt: skip
+    assert parsed.columns["share"].codes.tolist() == [0, -1, 1]
+    assert parsed.columns["kind"].levels == ("x", "y")
+
+
+@EACH_FORM
+def test_a_table_cut_anywhere_is_an_error_and_never_fewer_rows(
+    kind: str, write: Any, read: Any
+) -> None:
+    body = write(pa.table({"v": fixed(np.ones((400, 8), np.float32))}))
+    for length in range(0, len(body) - 9, len(body) // 15):
+        with pytest.raises((MalformedPayload, ShapeMismatch)):
+            read(kind, body[:length])
+
+
+def test_a_stream_without_its_end_is_refused(read: Any) -> None:
+    body = stream(
+        pa.table({"v": fixed(np.ones((400, 8), np.float32))}),
+    )
+    with pytest.raises(MalformedPayload):
+        read(ARROW, body[:-8])
+
+
+@EACH_FORM
+def test_flipped_bytes_never_break_the_reader(kind: str, write: Any, read: Any) -> None:
+    body = bytearray(
+        write(pa.table({"v": fixed(np.ones((50, 4), np.float32)), "id": list("ab" * 25)}))
+    )
+    rng = np.random.default_rng(3)
+    for _ in range(12):
+        damaged = bytearray(body)
+        for place in rng.integers(0, len(body), 6):
+            damaged[place] = int(rng.integers(0, 256))
+        try:
+            read(kind, bytes(damaged))
+        except AssayError as error:
+            assert error.code != "internal", error.detail
+
+
+def test_a_table_that_unpacks_beyond_the_limit_is_refused(read: Any) -> None:
+    zeros = fixed(np.zeros((200_000, 64), np.float32))
+    body = parquet(pa.table({"v": zeros}), compression="zstd")
+    assert len(body) < 1 << 20
+    with pytest.raises(PayloadTooLarge, match="8388608 bytes"):
+        read(PARQUET, body, limits=Limits(body_bytes=8 << 20))
+
+
+def test_labels_that_unpack_without_end_are_refused(read: Any) -> None:
+    texts = [f"{i} " + "x" * 2000 for i in range(2000)]
+    body = parquet(pa.table({"v": fixed(np.ones((2000, 2), np.float32)), "t": texts}))
+    with pytest.raises(PayloadTooLarge, match="keep fewer columns"):
+        read(PARQUET, body, limits=Limits(csv_bytes=1 << 20))
