@@ -15,18 +15,10 @@ from api.problems import MEDIA_TYPE
 from service.checks import CATALOGUE
 from service.formats.json_body import DatasetBody
 from service.gate import Policy
-from service.operations import Services
 from service.references import ColumnRef, DatasetRef
 from service.report import REPORTS
 from service.request import REQUESTS
-from service.storage.memory import (
-    MemoryDatasets,
-    MemoryGates,
-    MemoryJobs,
-    MemoryParts,
-    MemoryQueue,
-    MemoryReports,
-)
+from service.storage.memory import memory_services
 
 EXAMPLES = Path(__file__).parent.parent / "openapi" / "examples"
 REF = "#/components/schemas/{model}"
@@ -146,18 +138,6 @@ def write_contract(folder: Path) -> list[Path]:
         path.write_text(text)
         written.append(path)
     return written
-
-
-def memory_services() -> Services:
-    """Services that hold everything in memory."""
-    return Services(
-        datasets=MemoryDatasets(),
-        reports=MemoryReports(),
-        jobs=MemoryJobs(),
-        gates=MemoryGates(),
-        queue=MemoryQueue(),
-        parts=MemoryParts(),
-    )
 
 
 def catalogue_page() -> str:

@@ -45,12 +45,17 @@ STATUS = {
     "unauthorised": 401,
     "forbidden": 403,
     "queue-full": 429,
+    "idempotency-conflict": 422,
+    "idempotency-in-flight": 409,
     "timed-out": 504,
     "out-of-memory": 507,
     "worker-lost": 500,
     "unavailable": 503,
     "internal": 500,
 }
+
+RETRIED = {"report-not-ready", "queue-full", "idempotency-in-flight", "unavailable"}
+"""Codes that come with `Retry-After`."""
 
 log = structlog.get_logger()
 
@@ -114,7 +119,7 @@ async def _known(request: Request, error: Exception) -> JSONResponse:
         raise error
     shown = problem(Failure.of(error))
     headers = {}
-    if shown.code in ("report-not-ready", "queue-full", "unavailable"):
+    if shown.code in RETRIED:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     if shown.code == "unauthorised":
         headers["WWW-Authenticate"] = "Bearer"

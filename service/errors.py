@@ -23,6 +23,8 @@ Every error the service can state, in one tree.
     ├── Unauthorised           unauthorised
     ├── Forbidden              forbidden
     ├── QueueFull              queue-full
+    ├── IdempotencyConflict    idempotency-conflict
+    ├── IdempotencyInFlight    idempotency-in-flight
     ├── Unavailable            unavailable
     ├── Cancelled              cancelled
     ├── TimedOut               timed-out
@@ -176,6 +178,16 @@ class Forbidden(AssayError):
 class QueueFull(AssayError):
     code = "queue-full"
     title = "The queue is full"
+
+
+class IdempotencyConflict(AssayError):
+    code = "idempotency-conflict"
+    title = "This Idempotency-Key was sent with another body"
+
+
+class IdempotencyInFlight(AssayError):
+    code = "idempotency-in-flight"
+    title = "A request with this Idempotency-Key is being answered"
 
 
 class Unavailable(AssayError):

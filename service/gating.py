@@ -9,11 +9,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from service.errors import Fault, InvalidRequest, pointer_to
 from service.gate import Policy, PolicyModel, judge, read_policy, verdict_digest
-from service.job import GateRun, Job, new_id, now
+from service.job import GateRun, Job, State, new_id, now
+from service.once import part_of
 from service.operations import Services, cancel, report_of, submit
 from service.references import ColumnRef, DatasetRef
 from service.report import ReportBase
-from service.request import invalid, parse_request
+from service.request import RequestBase, invalid, parse_request
 
 _BOUND: TypeAdapter[dict[str, DatasetRef | ColumnRef]] = TypeAdapter(
     dict[str, DatasetRef | ColumnRef]
@@ -21,9 +22,21 @@ _BOUND: TypeAdapter[dict[str, DatasetRef | ColumnRef]] = TypeAdapter(
 
 
 def run_gate(
-    services: Services, project: str, policy_body: Any, inputs_body: Any, tags: dict[str, str]
+    services: Services,
+    project: str,
+    policy_body: Any,
+    inputs_body: Any,
+    tags: dict[str, str],
+    run_id: str | None = None,
 ) -> GateRun:
-    """Start a gate: every check of the policy becomes a job, cached where its report exists."""
+    """
+    Start a gate: every check of the policy becomes a job, cached where its report exists.
+
+    If there is a run of this id already, it is the answer; jobs of an attempt that died are taken over.
+    """
+    run_id = run_id or new_id("gate")
+    if services.gates.find(run_id) is not None:
+        return read_gate(services, project, run_id)
     policy = read_policy(policy_body)
     inputs = _bind(policy, inputs_body)
     requests = {}
@@ -39,9 +52,9 @@ def run_gate(
     jobs: dict[str, str] = {}
     with ExitStack() as undo:  # every job is cancelled, also if cancelling another fails
         for name, request in requests.items():
-            jobs[name] = submit(services, project, request).id
-            undo.callback(cancel, services, project, jobs[name])
-        run = _started(services, project, policy, inputs, tags, jobs)
+            jobs[name] = _job(services, project, request, part_of(run_id, name, "job"))
+            undo.callback(_withdraw, services, project, run_id, jobs[name])
+        run = _started(services, project, policy, inputs, tags, jobs, run_id)
         undo.pop_all()
     return run
 
@@ -53,9 +66,10 @@ def _started(
     inputs: dict[str, DatasetRef | ColumnRef],
     tags: dict[str, str],
     jobs: dict[str, str],
+    run_id: str,
 ) -> GateRun:
     run = GateRun(
-        id=new_id("gate"),
+        id=run_id,
         project=project,
         policy=policy,
         inputs=inputs,
@@ -66,6 +80,18 @@ def _started(
     )
     services.gates.create(run)
     return read_gate(services, project, run.id)
+
+
+def _job(services: Services, project: str, request: RequestBase, job_id: str) -> str:
+    """The job of a check; one that an attempt without a run has cancelled is replaced."""
+    job = submit(services, project, request, job_id)
+    return job.id if job.state is not State.cancelled else submit(services, project, request).id
+
+
+def _withdraw(services: Services, project: str, run_id: str, job_id: str) -> None:
+    """Cancel a job of a run that was not stored; the answer of a store may be lost on its way."""
+    if services.gates.find(run_id) is None:
+        cancel(services, project, job_id)
 
 
 def _value(

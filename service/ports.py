@@ -107,7 +107,9 @@ class Parts(Protocol):
 class Jobs(Protocol):
     """Job records, changed by compare-and-set."""
 
-    def create(self, job: Job) -> None: ...
+    def create(self, job: Job) -> bool:
+        """Keep a new record; False where there is one of this id, which stays as it is."""
+        ...
 
     def get(self, project: str, job_id: str) -> Job:
         """A job of this project, or UnknownJob."""
@@ -135,6 +137,10 @@ class Jobs(Protocol):
         """Ids of all jobs that have not ended."""
         ...
 
+    def unfinished(self, project: str) -> int:
+        """Number of jobs of this project that have not ended."""
+        ...
+
     def ended(self) -> dict[tuple[str, str], int]:
         """Number of jobs that have ended, by kind and state."""
         ...
@@ -159,11 +165,34 @@ class Jobs(Protocol):
 class Gates(Protocol):
     """Gate runs, changed by compare-and-set."""
 
-    def create(self, run: GateRun) -> None: ...
+    def create(self, run: GateRun) -> bool:
+        """Keep a new record; False where there is one of this id, which stays as it is."""
+        ...
+
+    def find(self, run_id: str) -> GateRun | None:
+        """A gate run of any project."""
+        ...
 
     def get(self, project: str, run_id: str) -> GateRun: ...
 
     def change(self, run_id: str, move: Callable[[GateRun], GateRun | None]) -> GateRun | None: ...
+
+
+class Claims(Protocol):
+    """Which resource an idempotency key stands for, for as long as keys are kept."""
+
+    def claim(self, key: str, body_sha256: str, new_id: str, holder: str) -> str:
+        """
+        Bind the key to `new_id` and this body, in one step, and hold it; the id it is bound to.
+
+        IdempotencyConflict if it is bound to another body, IdempotencyInFlight while another holds
+        it. A holder that dies loses its hold after a few seconds; the binding stays.
+        """
+        ...
+
+    def release(self, key: str, holder: str, *, forget: bool) -> None:
+        """Let go of the key; `forget` undoes the binding too. Nothing happens to another's hold."""
+        ...
 
 
 class Queue(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from service.formats import Limits
-from service.ports import Datasets, Gates, Jobs, Parts, Queue, Reports
+from service.ports import Claims, Datasets, Gates, Jobs, Parts, Queue, Reports
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Services:
     reports: Reports
     jobs: Jobs
     gates: Gates
+    claims: Claims
     queue: Queue
     parts: Parts
     limits: Limits = field(default_factory=Limits)

@@ -10,7 +10,7 @@ from service.operations import Services
 from service.settings import Settings
 from service.storage.objects import ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.queue import RqQueue
-from service.storage.redis import RedisGates, RedisJobs, connect
+from service.storage.redis import RedisClaims, RedisGates, RedisJobs, connect
 
 OUTAGES: tuple[type[Exception], ...] = (RedisError, BaseError)
 """What the parts raise when they do not answer."""
@@ -26,6 +26,7 @@ def build(settings: Settings, retries: int = 120, timeout_s: float = 30) -> Serv
         reports=ObjectReports(settings.store),
         jobs=RedisJobs(redis, settings.retention_s),
         gates=RedisGates(redis, settings.retention_s),
+        claims=RedisClaims(redis),
         queue=RqQueue(redis, settings.attempts),
         parts=ObjectParts(settings.store),
         limits=settings.limits,

@@ -57,20 +57,11 @@ def undefined(code: str, estimate: float | None = None) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def real() -> Any:
     """Real reports of both checks, made once."""
-    from service.operations import Services, perform, submit
+    from service.operations import perform, submit
     from service.request import parse_request
-    from service.storage.memory import (
-        MemoryDatasets,
-        MemoryGates,
-        MemoryJobs,
-        MemoryParts,
-        MemoryQueue,
-        MemoryReports,
-    )
+    from service.storage.memory import memory_services
 
-    services = Services(
-        MemoryDatasets(), MemoryReports(), MemoryJobs(), MemoryGates(), MemoryQueue(), MemoryParts()
-    )
+    services = memory_services()
     a, b = np.random.default_rng(9).normal(size=(2, 30, 4)).tolist()
     made = {}
     for name, inputs in (

@@ -21,11 +21,8 @@ from service.request import parse_request
 from service.storage.memory import (
     MemoryDatasets,
     MemoryDraft,
-    MemoryGates,
     MemoryJobs,
-    MemoryParts,
-    MemoryQueue,
-    MemoryReports,
+    memory_services,
 )
 from service.views import check_view
 
@@ -80,13 +77,9 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
     """
     logs.configure(logging.WARNING)
     datasets = _MappedDatasets()
-    services = Services(
+    services = memory_services(
         datasets=datasets,
-        reports=MemoryReports(),
         jobs=_Told(progress),
-        gates=MemoryGates(),
-        queue=MemoryQueue(),
-        parts=MemoryParts(),
         threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
     )
     inputs = request.get("inputs")

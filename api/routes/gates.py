@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Request, Response
 
 from api.deps import (
+    Once,
     Reader,
     Submitter,
     Use,
@@ -23,6 +24,7 @@ from service.errors import InvalidRequest
 from service.gate import RuleResult, Verdict
 from service.gating import cancel_gate, read_gate, run_gate
 from service.job import GateRun
+from service.once import once
 from service.references import ColumnRef, DatasetRef, Model
 
 router = APIRouter(prefix="/v1/gates", tags=["gates"])
@@ -83,12 +85,17 @@ def _headers(run: GateView) -> dict[str, str]:
         200: {"model": GateView, "description": "Judged already."},
         **answers(
             "invalid-request", "malformed-payload", "unknown-check", "unknown-dataset",
-            "shape-mismatch", "queue-full", "payload-too-large", "unauthorised", "forbidden",
+            "shape-mismatch", "queue-full", "payload-too-large", "idempotency-conflict",
+            "idempotency-in-flight", "unauthorised", "forbidden",
         ),
     },
 )  # fmt: skip
-async def start_gate(request: Request, services: Use, caller: Submitter) -> Response:
-    """Run a policy on data: `{"policy": {...}, "inputs": {name: {"dataset": id, "column"?}}}`."""
+async def start_gate(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
+    """
+    Run a policy on data: `{"policy": {...}, "inputs": {name: {"dataset": id, "column"?}}}`.
+
+    With an `Idempotency-Key` a repeat answers with the gate run as it is now.
+    """
     wait = wanted_wait(request)
     body = await json_body(request, services.limits.text_bytes)
     if not isinstance(body, dict) or not body.keys() <= {"policy", "inputs", "tags"}:
@@ -98,8 +105,9 @@ async def start_gate(request: Request, services: Use, caller: Submitter) -> Resp
         raise InvalidRequest("`tags` is an object of strings.")
 
     def start() -> GateView:
-        run = run_gate(services, caller.project, body.get("policy"), body.get("inputs", {}), tags)
-        return view(run)
+        policy, inputs = body.get("policy"), body.get("inputs", {})
+        with once(services.claims, caller.project, router.prefix, key, body, "gate") as run_id:
+            return view(run_gate(services, caller.project, policy, inputs, tags, run_id))
 
     run = await asyncio.to_thread(start)
     if wait and not _ended(run):

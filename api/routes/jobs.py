@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.deps import (
+    Once,
     Reader,
     Submitter,
     Use,
@@ -22,6 +23,7 @@ from api.problems import RETRY_AFTER_S, Problem, answers, problem
 from service import operations
 from service.errors import InvalidRequest
 from service.job import Job, Progress, State, StoredInputs
+from service.once import once
 from service.operations import Services
 from service.references import Model
 from service.report import AnyReport
@@ -115,21 +117,24 @@ def _headers(job: JobView) -> dict[str, str]:
             "invalid-request", "shape-mismatch", "dimension-mismatch", "ids-mismatch",
             "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
             "malformed-payload", "unknown-check", "unknown-dataset", "payload-too-large",
-            "queue-full", "unauthorised", "forbidden",
+            "queue-full", "idempotency-conflict", "idempotency-in-flight", "unauthorised",
+            "forbidden",
         ),
     },
 )  # fmt: skip
-async def submit_job(request: Request, services: Use, caller: Submitter) -> Response:
+async def submit_job(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
     """
     Ask for a report. The answer is immediate; poll `Location`, or send `Prefer: wait=N`.
 
     Everything that is wrong and knowable from metadata is refused here, with the rows concerned.
+    With an `Idempotency-Key` a repeat answers with the job as it is now.
     """
     wait = wanted_wait(request)
     body = await json_body(request, services.limits.text_bytes)
 
     def accept() -> JobView:
-        job = operations.submit(services, caller.project, parse_request(body))
+        with once(services.claims, caller.project, router.prefix, key, body, "job") as job_id:
+            job = operations.submit(services, caller.project, parse_request(body), job_id)
         return view(services, job)
 
     job = await asyncio.to_thread(accept)

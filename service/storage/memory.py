@@ -5,19 +5,33 @@ from __future__ import annotations
 import io
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Generic
+from typing import IO, Any, Generic
 
 import numpy as np
 
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
-from service.errors import InvalidRequest, UnknownDataset, UnknownGate, UnknownJob
+from service.errors import (
+    IdempotencyConflict,
+    IdempotencyInFlight,
+    InvalidRequest,
+    UnknownDataset,
+    UnknownGate,
+    UnknownJob,
+)
 from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step, new_id
 from service.ports import Draft, Page, Record
+from service.services import Services
 
+KEPT_S = 86_400.0
+HELD_S = 15.0
+"""After that the request that holds a key is taken for dead; two at once are harmless."""
+ANOTHER_BODY = "This key was sent with another body within a day; use a new key for a new request."
+STILL_ANSWERED = "A request with this key is being answered; send it again."
 CURSOR = re.compile(r"([0-9]{1,16})-(job_[0-9a-f]{24})")
 
 
@@ -131,9 +145,9 @@ class _Records(Generic[Record]):
         self._stored: dict[str, Record] = {}
         self._lock = threading.Lock()
 
-    def create(self, record: Record) -> None:
+    def create(self, record: Record) -> bool:
         with self._lock:
-            self._stored[record.id] = record
+            return self._stored.setdefault(record.id, record) is record
 
     def find(self, record_id: str) -> Record | None:
         return self._stored.get(record_id)
@@ -188,6 +202,10 @@ class MemoryJobs(_Records[Job]):
     def active(self) -> list[str]:
         return [job.id for job in self._stored.values() if not job.state.terminal]
 
+    def unfinished(self, project: str) -> int:
+        jobs = list(self._stored.values())
+        return sum(1 for job in jobs if job.project == project and not job.state.terminal)
+
     def ended(self) -> dict[tuple[str, str], int]:
         return dict(
             Counter(
@@ -225,6 +243,38 @@ class MemoryGates(_Records[GateRun]):
         if run is None or run.project != project:
             raise UnknownGate(f"There is no gate run `{run_id}`.")
         return run
+
+
+class MemoryClaims:
+    """Idempotency keys."""
+
+    def __init__(self, kept_s: float = KEPT_S, held_s: float = HELD_S) -> None:
+        self._kept_s, self._held_s = kept_s, held_s
+        self._bound: dict[str, tuple[float, str, str]] = {}
+        self._held: dict[str, tuple[float, str]] = {}
+        self._lock = threading.Lock()
+
+    def claim(self, key: str, body_sha256: str, new_id: str, holder: str) -> str:
+        with self._lock:
+            at = time.monotonic()
+            until, body, bound = self._bound.get(key, (at, "", ""))
+            if until > at and body != body_sha256:
+                raise IdempotencyConflict(ANOTHER_BODY)
+            if self._held.get(key, (at, ""))[0] > at:
+                raise IdempotencyInFlight(STILL_ANSWERED)
+            self._held[key] = (at + self._held_s, holder)
+            if until <= at:
+                bound = new_id
+                self._bound[key] = (at + self._kept_s, body_sha256, new_id)
+            return bound
+
+    def release(self, key: str, holder: str, *, forget: bool) -> None:
+        with self._lock:
+            if self._held.get(key, (0.0, ""))[1] != holder:
+                return
+            del self._held[key]
+            if forget:
+                self._bound.pop(key, None)
 
 
 class MemoryQueue:
@@ -286,3 +336,17 @@ def matches(job: Job, state: State | None, kind: str | None, tag: tuple[str, str
         and (kind is None or job.kind == kind)
         and (tag is None or job.tags.get(tag[0]) == tag[1])
     )
+
+
+def memory_services(**others: Any) -> Services:
+    """Services that hold everything in memory, but for these."""
+    ports = {
+        "datasets": MemoryDatasets(),
+        "reports": MemoryReports(),
+        "jobs": MemoryJobs(),
+        "gates": MemoryGates(),
+        "claims": MemoryClaims(),
+        "queue": MemoryQueue(),
+        "parts": MemoryParts(),
+    }
+    return Services(**{**ports, **others})

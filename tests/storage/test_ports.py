@@ -270,6 +270,32 @@ def test_a_job_comes_back_as_it_was_made(jobs: Any) -> None:
     assert jobs.find(one.id) == one
 
 
+def test_a_job_is_created_once_however_many_try(jobs: Any) -> None:
+    """Eight at the same time under one id: one record, listed and counted once."""
+    same = job()
+    made = at_once(lambda i: jobs.create(same.model_copy(update={"seed": i})))
+
+    assert sorted(made) == [False] * (THREADS - 1) + [True]
+    assert jobs.get("p", same.id).seed == made.index(True)
+    assert listed(jobs) == [same.id]
+    assert jobs.active() == [same.id]
+    assert jobs.unfinished("p") == 1
+
+
+def test_unfinished_jobs_are_counted_by_project(jobs: Any) -> None:
+    """Until they end, in whichever way; one that was born ended never counts."""
+    ours, theirs = [job(), job(), job()], job(project="q")
+    for one in (*ours, theirs, job(state=State.succeeded, cached=True)):
+        jobs.create(one)
+    assert (jobs.unfinished("p"), jobs.unfinished("q"), jobs.unfinished("r")) == (3, 1, 0)
+
+    jobs.change(ours[0].id, lambda old: old.moved(State.cancelled))
+    jobs.change(ours[1].id, lambda old: old.moved(State.running))
+    assert (jobs.unfinished("p"), jobs.unfinished("q")) == (2, 1)
+    jobs.change(ours[1].id, lambda old: old.moved(State.succeeded))
+    assert (jobs.unfinished("p"), jobs.unfinished("q")) == (1, 1)
+
+
 def test_unknown_jobs_are_unknown(jobs: Any) -> None:
     """Another project's too; a worker may ask without a project."""
     one = job()
@@ -674,14 +700,16 @@ def test_records_expire_with_what_belongs_to_them(redis: Redis) -> None:
 
 def test_no_value_in_redis_is_large(redis: Redis, tmp_path: Path) -> None:
     """CASES P30: a job on 20 MB of inline rows and 20,000 labels; the largest key stays under 1 MB."""
-    from service.operations import Services, submit
+    from service.operations import submit
     from service.request import parse_request
+    from service.storage.memory import memory_services
     from service.storage.queue import RqQueue
     from service.storage.redis import RedisGates
 
-    services = Services(
-        ObjectDatasets(tmp_path), ObjectReports(tmp_path), RedisJobs(redis, 60),
-        RedisGates(redis, 60), RqQueue(redis, 3), ObjectParts(tmp_path),
+    services = memory_services(
+        datasets=ObjectDatasets(tmp_path), reports=ObjectReports(tmp_path),
+        jobs=RedisJobs(redis, 60), gates=RedisGates(redis, 60), queue=RqQueue(redis, 3),
+        parts=ObjectParts(tmp_path),
     )  # fmt: skip
     rows = np.random.default_rng(0).normal(size=(20_000, 250)).astype("<f4")
     import base64
