@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Protocol, TypeVar
+from typing import IO, Generic, Protocol, TypeVar
 
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
@@ -14,11 +14,14 @@ from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step
 Record = TypeVar("Record", Job, GateRun)
 
 
-@dataclass(frozen=True)
-class Page:
-    """Some jobs, newest first, and where the next page starts."""
+Item = TypeVar("Item")
 
-    items: list[Job]
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """Some items, newest first, and where the next page starts."""
+
+    items: list[Item]
     next_cursor: str | None
 
 
@@ -55,6 +58,18 @@ class Datasets(Protocol):
 
     def record(self, project: str, dataset: str) -> DatasetRecord:
         """Metadata, or UnknownDataset."""
+        ...
+
+    def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
+        """Records of a project, newest first."""
+        ...
+
+    def remember_body(self, project: str, body: str, dataset: str) -> None:
+        """A body of this hash became this dataset."""
+        ...
+
+    def of_body(self, project: str, body: str) -> DatasetRecord | None:
+        """The dataset a body of this hash would become, if it is known to be there."""
         ...
 
     def load(self, project: str, dataset: str) -> Dataset:
@@ -131,7 +146,7 @@ class Jobs(Protocol):
         state: State | None,
         kind: str | None,
         tag: tuple[str, str] | None,
-    ) -> Page: ...
+    ) -> Page[Job]: ...
 
     def active(self) -> list[str]:
         """Ids of all jobs that have not ended."""

@@ -113,7 +113,7 @@ def gate(
     rules, bound = requests.read_policy(policy), requests.bindings(inputs or [])
     with _assay(server) as assay, _display() as display:
         bound = assay.upload_files(bound, progress=display.upload)
-        run = assay.start_gate(rules, bound)
+        run: Any = assay.start_gate(rules, bound)
         log(f"gate run {run['id']}")
         jobs = " ".join(run.get("jobs", {}).values())
         with _going_on(f"gate run {run['id']}", f"its jobs are {jobs}: `assay jobs ID --cancel`"):
@@ -170,19 +170,23 @@ def upload(
 
 @app.command()
 def datasets(
-    dataset: Annotated[str, typer.Argument(metavar="ID")],
+    dataset: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a stored dataset."""
+    """List the newest datasets, or show one."""
     with _assay(server) as assay:
-        found = assay.dataset(dataset)
+        found: Any = assay.datasets(limit=limit) if dataset is None else assay.dataset(dataset)
     if as_json:
         print_json(found)
         return
-    from assay_client.tables import show_dataset
+    from assay_client.tables import show_dataset, show_datasets
 
-    show_dataset(found, console())
+    if dataset is None:
+        show_datasets(found, console())
+    else:
+        show_dataset(found, console())
 
 
 @app.command()
@@ -273,9 +277,9 @@ def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
         ):
             job = assay.wait(job, display.job)
         if job["state"] != "succeeded":
-            raise AssayError.of(
-                job.get("problem") or {"code": job["state"], "detail": f"job {job['id']} has ended"}
-            )
+            from assay_client.flows import failure
+
+            raise failure(job)
         if job.get("cached"):
             log("answered from a stored report")
         return assay.report_bytes(job)

@@ -9,7 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any, Generic
+from datetime import datetime
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -32,7 +33,7 @@ HELD_S = 15.0
 """After that the request that holds a key is taken for dead; two at once are harmless."""
 ANOTHER_BODY = "This key was sent with another body within a day; use a new key for a new request."
 STILL_ANSWERED = "A request with this key is being answered; send it again."
-CURSOR = re.compile(r"([0-9]{1,16})-(job_[0-9a-f]{24})")
+CURSOR = re.compile(r"([0-9]{1,16})-((?:job|ds)_[0-9a-f]{24})")
 
 
 @dataclass
@@ -51,6 +52,7 @@ class MemoryDatasets:
     def __init__(self) -> None:
         self._stored: dict[tuple[str, str], tuple[DatasetRecord, Dataset]] = {}
         self._by_content: dict[tuple[str, str], str] = {}
+        self._by_body: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
 
     def draft(self, project: str) -> Draft:
@@ -91,6 +93,19 @@ class MemoryDatasets:
 
     def record(self, project: str, dataset: str) -> DatasetRecord:
         return self._get(project, dataset)[0]
+
+    def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
+        stored = list(self._stored.items())
+        return cut(
+            [record for (owner, _), (record, _) in stored if owner == project], limit, cursor
+        )
+
+    def remember_body(self, project: str, body: str, dataset: str) -> None:
+        self._by_body[project, body] = dataset
+
+    def of_body(self, project: str, body: str) -> DatasetRecord | None:
+        found = self._stored.get((project, self._by_body.get((project, body), "")))
+        return None if found is None else found[0]
 
     def load(self, project: str, dataset: str) -> Dataset:
         return self._get(project, dataset)[1]
@@ -185,19 +200,9 @@ class MemoryJobs(_Records[Job]):
         state: State | None,
         kind: str | None,
         tag: tuple[str, str] | None,
-    ) -> Page:
-        after = None if cursor is None else parse_cursor(cursor)
-        newest = sorted(self._stored.values(), key=position, reverse=True)
-        found = [
-            job
-            for job in newest
-            if job.project == project
-            and (after is None or position(job) < after)
-            and matches(job, state, kind, tag)
-        ]
-        items = found[:limit]
-        more = len(found) > limit
-        return Page(items, format_cursor(items[-1]) if more else None)
+    ) -> Page[Job]:
+        ours = [job for job in list(self._stored.values()) if job.project == project]
+        return cut([job for job in ours if matches(job, state, kind, tag)], limit, cursor)
 
     def active(self) -> list[str]:
         return [job.id for job in self._stored.values() if not job.state.terminal]
@@ -310,15 +315,37 @@ class MemoryQueue:
         return self.shard_workers if pool is Pool.shards else 1
 
 
-def position(job: Job) -> tuple[int, str]:
-    """Place of a job in a listing: its microsecond, then its id."""
-    return int(job.created_at.timestamp() * 1_000_000), job.id
+class Dated(Protocol):
+    """What can be listed by the time it was made."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def created_at(self) -> datetime: ...
 
 
-def format_cursor(job: Job) -> str:
-    """Where the page after this job starts."""
-    at, job_id = position(job)
-    return f"{at}-{job_id}"
+Listed = TypeVar("Listed", bound=Dated)
+
+
+def position(item: Dated) -> tuple[int, str]:
+    """Place of an item in a listing: its microsecond, then its id."""
+    return int(item.created_at.timestamp() * 1_000_000), item.id
+
+
+def cut(items: list[Listed], limit: int, cursor: str | None) -> Page[Listed]:
+    """One page of all items."""
+    after = None if cursor is None else parse_cursor(cursor)
+    newest = sorted(items, key=position, reverse=True)
+    found = [item for item in newest if after is None or position(item) < after]
+    more = len(found) > limit
+    return Page(found[:limit], format_cursor(found[limit - 1]) if more else None)
+
+
+def format_cursor(item: Dated) -> str:
+    """Where the page after this item starts."""
+    at, item_id = position(item)
+    return f"{at}-{item_id}"
 
 
 def parse_cursor(cursor: str) -> tuple[int, str]:

@@ -7,6 +7,7 @@ Datasets, reports and parts of jobs in an object store.
     <project>/datasets/<id>/codes.npy     (columns, n) int32
     <project>/datasets/<id>/dataset.json  metadata, written last: its presence is the commit
     <project>/contents/<sha256>           id of the dataset with this content, put-if-absent
+    <project>/bodies/<sha256>             id of the dataset an upload with this body became
     <project>/reports/<request_digest>    report bytes, put-if-absent
     _parts/<job>/<shard>                  .npz of a job that has not ended, put-if-absent
 """
@@ -31,7 +32,8 @@ from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.errors import Internal, UnknownDataset
 from service.job import new_id
-from service.ports import Draft
+from service.ports import Draft, Page
+from service.storage.memory import parse_cursor, position
 
 PIECE_BYTES = 1 << 20
 PIECES_IN_FLIGHT = 1
@@ -80,6 +82,8 @@ class ObjectDatasets:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._store = LocalStore(root, mkdir=True)
+        self._known: dict[str, dict[str, tuple[int, str]]] = {}
+        """By project and id, the place of a dataset in a listing: read once, it never changes."""
 
     def draft(self, project: str) -> Draft:
         return ObjectDraft(self._store, project)
@@ -138,6 +142,43 @@ class ObjectDatasets:
         except FileNotFoundError:
             raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
         return DatasetRecord.model_validate_json(data)
+
+    def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
+        after = None if cursor is None else parse_cursor(cursor)
+        newest = sorted(self._positions(project).values(), reverse=True)
+        found = [place for place in newest if after is None or place < after]
+        shown, items = found[:limit], []
+        for _, dataset in shown:
+            with suppress(UnknownDataset):  # deleted meanwhile
+                items.append(self.record(project, dataset))
+        more = len(found) > limit
+        return Page(items, "{}-{}".format(*shown[-1]) if more else None)
+
+    def _positions(self, project: str) -> dict[str, tuple[int, str]]:
+        """Place of every dataset that is there now; only new ones are read."""
+        prefixes = obstore.list_with_delimiter(self._store, prefix=f"{project}/datasets/")
+        there = [str(prefix).rsplit("/", 1)[-1] for prefix in prefixes["common_prefixes"]]
+        known = self._known.get(project, {})
+        found = {}
+        for dataset in there:
+            if dataset in known:
+                found[dataset] = known[dataset]
+                continue
+            with suppress(UnknownDataset):  # on its way in
+                found[dataset] = position(self.record(project, dataset))
+        self._known[project] = found
+        return found
+
+    def remember_body(self, project: str, body: str, dataset: str) -> None:
+        self._put(f"{project}/bodies/{body}", dataset.encode())
+
+    def of_body(self, project: str, body: str) -> DatasetRecord | None:
+        if not DIGEST.fullmatch(body):
+            return None
+        try:
+            return self.record(project, self._bytes(f"{project}/bodies/{body}").decode())
+        except (FileNotFoundError, UnknownDataset):
+            return None
 
     def load(self, project: str, dataset: str) -> Dataset:
         record = self.record(project, dataset)

@@ -196,7 +196,7 @@ class RedisJobs(_Records[Job]):
         state: State | None,
         kind: str | None,
         tag: tuple[str, str] | None,
-    ) -> Page:
+    ) -> Page[Job]:
         index = f"assay:jobs:{project}"
         after = None if cursor is None else parse_cursor(cursor)
         found: list[Job] = []

@@ -142,6 +142,52 @@ def test_many_pieces_make_one_matrix(datasets: Any) -> None:
     assert np.array_equal(datasets.load("p", record.id).vectors, rows)
 
 
+def pages(datasets: Any, limit: int) -> list[str]:
+    """Ids over all pages, newest first."""
+    found, cursor = [], None
+    while True:
+        page = datasets.page("p", limit, cursor)
+        found += [one.id for one in page.items]
+        if (cursor := page.next_cursor) is None:
+            return found
+        assert len(page.items) == limit
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 8])
+def test_datasets_are_listed_newest_first_each_once(limit: int, datasets: Any) -> None:
+    """Over pages of any size; other projects and drafts are not shown."""
+    kept = [keep(datasets, np.full((1, 2), float(i)))[0].id for i in range(7)]
+    keep(datasets, np.eye(2), project="q")
+    draft = datasets.draft("p")
+    for piece in pieces(np.eye(3)):
+        draft.write(piece)
+    assert pages(datasets, limit) == kept[::-1]
+    assert datasets.page("r", limit, None).items == []
+
+
+def test_a_listing_is_stable_while_datasets_arrive(datasets: Any) -> None:
+    """What is new stands before the cursor, so nothing is shown twice or left out."""
+    old = [keep(datasets, np.full((1, 2), float(i)))[0].id for i in range(4)]
+    first = datasets.page("p", 2, None)
+    keep(datasets, np.full((1, 2), 9.0))
+    rest = datasets.page("p", 9, first.next_cursor)
+    assert [one.id for one in first.items + rest.items] == old[::-1]
+    with pytest.raises(InvalidRequest, match="cursor"):
+        datasets.page("p", 2, "x")
+
+
+def test_a_body_leads_to_the_dataset_it_became(datasets: Any) -> None:
+    """In its own project; an unknown body, and one whose dataset is gone, lead nowhere."""
+    record, _ = keep(datasets, np.eye(3))
+    body, other = "ab" * 32, "cd" * 32
+    assert datasets.of_body("p", body) is None
+    datasets.remember_body("p", body, record.id)
+    datasets.remember_body("p", other, new_id("ds"))
+    assert datasets.of_body("p", body) == record
+    assert datasets.of_body("q", body) is None
+    assert datasets.of_body("p", other) is None
+
+
 def test_equal_content_is_kept_once_in_a_project(datasets: Any) -> None:
     """The first record stays, whatever the second is called; another project has its own."""
     rows = np.eye(3)
