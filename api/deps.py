@@ -12,7 +12,8 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Header, Request, Response
 from pydantic import BaseModel
 
-from api.auth import Identity, Keys, Scope, identify
+from api.auth import Identity, identify
+from api.keys import Keys, Scope
 from service.errors import InvalidRequest, PayloadTooLarge
 from service.formats.json_body import decode_json
 from service.operations import Services

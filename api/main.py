@@ -9,8 +9,8 @@ from fastapi.responses import RedirectResponse
 
 import service
 from api import problems
-from api.auth import Keys
 from api.contracts import describe
+from api.keys import Keys
 from api.metrics import Measured, Metrics
 from api.routes import checks, datasets, gates, health, jobs
 from service import logs

@@ -214,7 +214,7 @@ class ObjectDatasets:
 
     def reachable(self) -> bool:
         try:
-            self._put("reachable", b"")
+            self._put("_reachable", b"")
         except (OSError, BaseError):
             return False
         return True

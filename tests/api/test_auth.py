@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from api.auth import Keys, Scope, create_key
 from api.commands import keys as keys_command
+from api.keys import Keys, Scope, create_key
 from service import logs
 from service.errors import InvalidRequest
 from service.operations import Services, perform

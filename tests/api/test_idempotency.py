@@ -92,7 +92,7 @@ def test_a_key_belongs_to_one_path_and_one_project(
     door: Any, bodies: Any, knock: Any, tmp_path: Any, npy: Any, some_rows: Any
 ) -> None:
     """The same key on the other path, and from another project, is another key."""
-    from api.auth import Keys, Scope, create_key
+    from api.keys import Keys, Scope, create_key
 
     job = door.post("/v1/jobs", json=bodies["/v1/jobs"], headers=KEY)
     gate = door.post("/v1/gates", json=bodies["/v1/gates"], headers=KEY)

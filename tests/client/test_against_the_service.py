@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from assay_client import AssayError, AsyncAssay
 
-from api.auth import Keys, Scope, create_key
+from api.keys import Keys, Scope, create_key
 from api.main import create_app
 from service.operations import Services, perform
 
