@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from api.auth import Identity, identify
 from api.keys import Keys, Scope
+from api.rates import Kind, allow
 from service.errors import InvalidRequest, PayloadTooLarge
 from service.formats.json_body import decode_json
 from service.operations import Services
@@ -28,19 +29,21 @@ def services_of(request: Request) -> Services:
     return found
 
 
-def _caller(scope: Scope) -> Callable[[Request], Identity]:
+def _caller(scope: Scope, kind: Kind) -> Callable[[Request], Identity]:
     def caller(request: Request) -> Identity:
         keys: Keys | None = request.app.state.keys
         identity = identify(request, keys)
         identity.need(scope)
+        allow(request, services_of(request), identity, kind)
         return identity
 
     return caller
 
 
 Use = Annotated[Services, Depends(services_of)]
-Reader = Annotated[Identity, Depends(_caller(Scope.read))]
-Submitter = Annotated[Identity, Depends(_caller(Scope.submit))]
+Reader = Annotated[Identity, Depends(_caller(Scope.read, Kind.polls))]
+Submitter = Annotated[Identity, Depends(_caller(Scope.submit, Kind.submits))]
+Uploader = Annotated[Identity, Depends(_caller(Scope.submit, Kind.uploads))]
 
 
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")

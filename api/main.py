@@ -12,6 +12,7 @@ from api import problems
 from api.contracts import describe
 from api.keys import Keys
 from api.metrics import Measured, Metrics
+from api.rates import Declared
 from api.routes import checks, datasets, gates, health, jobs
 from service import logs
 from service.operations import Services
@@ -38,6 +39,7 @@ def create_app(services: Services, keys: Keys | None = None) -> FastAPI:
     app.state.keys = keys
     app.state.metrics = Metrics()
     app.state.looker = health.Looker(services)
+    app.add_middleware(Declared)
     app.add_middleware(Measured, metrics=app.state.metrics)
     problems.install(app)
     for router in ROUTERS:

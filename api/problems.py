@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from service.errors import AssayError, Fault, Unavailable
+from service.errors import AssayError, Fault, RateLimited, Unavailable
 from service.job import Failure
 from service.operations import JobFailed
 from service.references import Model
@@ -45,6 +45,7 @@ STATUS = {
     "unauthorised": 401,
     "forbidden": 403,
     "queue-full": 429,
+    "rate-limited": 429,
     "idempotency-conflict": 422,
     "idempotency-in-flight": 409,
     "timed-out": 504,
@@ -97,6 +98,11 @@ def answers(*codes: str) -> dict[int | str, dict[str, Any]]:
     return found
 
 
+def guarded(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """The same of a route that asks for a key."""
+    return answers(*codes, "unauthorised", "forbidden", "rate-limited")
+
+
 def install(app: FastAPI) -> None:
     """Answer every error with a problem."""
     app.add_exception_handler(AssayError, _known)
@@ -121,6 +127,8 @@ async def _known(request: Request, error: Exception) -> JSONResponse:
     headers = {}
     if shown.code in RETRIED:
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, RateLimited):
+        headers["Retry-After"] = str(error.retry_after_s)
     if shown.code == "unauthorised":
         headers["WWW-Authenticate"] = "Bearer"
     return respond(shown, headers)

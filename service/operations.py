@@ -105,6 +105,11 @@ def submit(
             update={"state": State.succeeded, "cached": True, "finished_at": job.created_at}
         )
         return _created(services, job)
+    if (waiting := services.jobs.unfinished(project)) >= services.quotas.project_jobs:
+        raise QueueFull(
+            f"Project `{project}` has {waiting} jobs that have not ended; it may have "
+            f"{services.quotas.project_jobs}. Wait for some, or cancel them."
+        )
     if sum(services.queue.depth(pool) for pool in Pool) >= services.queue_depth:
         raise QueueFull(f"{services.queue_depth} jobs are waiting; try again later.")
     job = _created(services, job)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Generic, Protocol, TypeVar
 
+from service.allowance import Allowance
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.formats import Sink
@@ -82,6 +83,10 @@ class Datasets(Protocol):
 
     def column(self, project: str, dataset: str, name: str) -> Labels:
         """One column alone."""
+        ...
+
+    def stored_bytes(self, project: str) -> int:
+        """Size of all datasets of a project."""
         ...
 
     def reachable(self) -> bool:
@@ -207,6 +212,14 @@ class Claims(Protocol):
 
     def release(self, key: str, holder: str, *, forget: bool) -> None:
         """Let go of the key; `forget` undoes the binding too. Nothing happens to another's hold."""
+        ...
+
+
+class Rates(Protocol):
+    """Counts requests."""
+
+    def take(self, bucket: str, per_minute: int) -> Allowance:
+        """Take one request out of a bucket, in one step."""
         ...
 
 

@@ -15,7 +15,7 @@ from service.dataset_record import (
     hash_dataset,
     hash_ids,
 )
-from service.errors import AssayError, MalformedPayload
+from service.errors import AssayError, MalformedPayload, PayloadTooLarge
 from service.formats import Options, Parsed, Reader, reader_for
 from service.job import now
 from service.ports import Draft
@@ -23,6 +23,9 @@ from service.references import (
     Spec,
 )
 from service.services import Services
+
+ENVELOPE_BYTES = 1 << 16
+"""What a body may hold beside rows."""
 
 
 class Upload:
@@ -42,6 +45,8 @@ class Upload:
         options = options or Options()
         self._services, self._project, self._name, self._spec = services, project, name, spec
         self._expected, self._seen = sha256, hashlib.sha256()
+        self._binary = content_type.startswith("application/x-npy")
+        self._room, self._received = room(services, project), 0
         self._body = body_key(content_type, options, spec, sha256 or "")
         self._draft = services.datasets.draft(project)
         try:
@@ -53,6 +58,9 @@ class Upload:
     def feed(self, data: bytes) -> None:
         """Take some bytes of the body."""
         self._reader.feed(data)
+        self._received += len(data)
+        if self._binary and self._received > self._room + ENVELOPE_BYTES:
+            raise over_quota(self._services, self._project, self._received)
         if self._expected is not None:
             self._seen.update(data)
 
@@ -76,6 +84,19 @@ class Upload:
         self._services.datasets.discard(self._draft)
 
 
+def room(services: Services, project: str) -> int:
+    """Bytes a project may still store."""
+    return services.quotas.project_bytes - services.datasets.stored_bytes(project)
+
+
+def over_quota(services: Services, project: str, size: int) -> PayloadTooLarge:
+    stored, quota = services.datasets.stored_bytes(project), services.quotas.project_bytes
+    return PayloadTooLarge(
+        f"Project `{project}` stores {stored} bytes of the {quota} it may; this dataset has {size} "
+        "or more."
+    )
+
+
 def body_key(content_type: str, options: Options, spec: Spec | None, sha256: str) -> str:
     """Hash of a body with everything else that decides which dataset it becomes."""
     content = {
@@ -94,6 +115,8 @@ def commit(
     given = {} if spec is None else spec.model_dump(exclude_none=True)
     described = parsed.spec.model_copy(update=given)
     _validate(parsed)
+    if parsed.bytes > room(services, draft.project):
+        raise over_quota(services, draft.project, parsed.bytes)
     columns = dict(parsed.columns)
     record = DatasetRecord(
         id=draft.id,

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from api.deps import Reader, Submitter, Use, chunks, conditional
-from api.problems import answers
+from api.deps import Reader, Uploader, Use, chunks, conditional
+from api.problems import guarded
 from service.dataset_record import DatasetRecord
 from service.formats import Options
 from service.operations import Upload
@@ -50,16 +50,15 @@ class DatasetPage(Model):
     response_model=DatasetRecord,
     responses={
         200: {"model": DatasetRecord, "description": "This project has the same content already."},
-        **answers(
+        **guarded(
             "invalid-request", "malformed-payload", "shape-mismatch", "duplicate-ids",
-            "payload-too-large", "unsupported-format", "unauthorised", "forbidden",
-        ),
+            "payload-too-large", "unsupported-format"),
     },
 )  # fmt: skip
 async def add_dataset(
     request: Request,
     services: Use,
-    caller: Submitter,
+    caller: Uploader,
     name: Name = None,
     model: Encoder = None,
     revision: Revision = None,
@@ -103,7 +102,7 @@ async def add_dataset(
     )
 
 
-@router.get("", responses=answers("invalid-request", "unauthorised", "forbidden"))
+@router.get("", responses=guarded("invalid-request"))
 def list_datasets(
     services: Use,
     caller: Reader,
@@ -135,7 +134,7 @@ def list_datasets(
 @router.get(
     "/{dataset_id}",
     response_model=DatasetRecord,
-    responses=answers("unknown-dataset", "unauthorised", "forbidden"),
+    responses=guarded("unknown-dataset"),
 )
 def get_dataset(request: Request, dataset_id: DatasetId, services: Use, caller: Reader) -> Response:
     """Metadata of a dataset."""

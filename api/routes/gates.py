@@ -19,7 +19,7 @@ from api.deps import (
     wait_for,
     wanted_wait,
 )
-from api.problems import RETRY_AFTER_S, answers
+from api.problems import RETRY_AFTER_S, guarded
 from service.errors import InvalidRequest
 from service.gate import RuleResult, Verdict
 from service.gating import cancel_gate, read_gate, run_gate
@@ -83,11 +83,10 @@ def _headers(run: GateView) -> dict[str, str]:
     response_model=GateView,
     responses={
         200: {"model": GateView, "description": "Judged already."},
-        **answers(
+        **guarded(
             "invalid-request", "malformed-payload", "unknown-check", "unknown-dataset",
             "shape-mismatch", "queue-full", "payload-too-large", "idempotency-conflict",
-            "idempotency-in-flight", "unauthorised", "forbidden",
-        ),
+            "idempotency-in-flight"),
     },
 )  # fmt: skip
 async def start_gate(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
@@ -127,7 +126,7 @@ async def start_gate(request: Request, services: Use, caller: Submitter, key: On
     response_model=GateView,
     responses={
         304: {"description": "Nothing has changed since this ETag."},
-        **answers("unknown-gate", "unauthorised", "forbidden"),
+        **guarded("unknown-gate"),
     },
 )
 async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Reader) -> Response:
@@ -140,7 +139,7 @@ async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Rea
 @router.delete(
     "/{gate_id}",
     response_model=GateView,
-    responses=answers("unknown-gate", "unauthorised", "forbidden"),
+    responses=guarded("unknown-gate"),
 )
 def stop_gate(request: Request, gate_id: GateId, services: Use, caller: Submitter) -> Response:
     """Cancel a gate and its jobs; a judged gate stays as it is."""

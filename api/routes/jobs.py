@@ -19,7 +19,7 @@ from api.deps import (
     wait_for,
     wanted_wait,
 )
-from api.problems import RETRY_AFTER_S, Problem, answers, problem
+from api.problems import RETRY_AFTER_S, Problem, guarded, problem
 from service import operations
 from service.errors import InvalidRequest
 from service.job import Job, Progress, State, StoredInputs
@@ -113,13 +113,11 @@ def _headers(job: JobView) -> dict[str, str]:
     response_model=JobView,
     responses={
         200: {"model": JobView, "description": "The job has ended already."},
-        **answers(
+        **guarded(
             "invalid-request", "shape-mismatch", "dimension-mismatch", "ids-mismatch",
             "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
             "malformed-payload", "unknown-check", "unknown-dataset", "payload-too-large",
-            "queue-full", "idempotency-conflict", "idempotency-in-flight", "unauthorised",
-            "forbidden",
-        ),
+            "queue-full", "idempotency-conflict", "idempotency-in-flight"),
     },
 )  # fmt: skip
 async def submit_job(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
@@ -152,7 +150,7 @@ def _read(services: Services, project: str, job_id: str) -> JobView:
     return view(services, services.jobs.get(project, job_id))
 
 
-@router.get("", responses=answers("invalid-request", "unauthorised", "forbidden"))
+@router.get("", responses=guarded("invalid-request"))
 def list_jobs(
     services: Use,
     caller: Reader,
@@ -178,7 +176,7 @@ def list_jobs(
     response_model=JobView,
     responses={
         304: {"description": "Nothing has changed since this ETag."},
-        **answers("unknown-job", "unauthorised", "forbidden"),
+        **guarded("unknown-job"),
     },
 )
 async def get_job(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:
@@ -191,7 +189,7 @@ async def get_job(request: Request, job_id: JobId, services: Use, caller: Reader
 @router.delete(
     "/{job_id}",
     response_model=JobView,
-    responses=answers("unknown-job", "unauthorised", "forbidden"),
+    responses=guarded("unknown-job"),
 )
 def cancel_job(request: Request, job_id: JobId, services: Use, caller: Submitter) -> Response:
     """Stop a job, in the queue or inside a computation; a job that has ended stays as it is."""
@@ -204,7 +202,7 @@ def cancel_job(request: Request, job_id: JobId, services: Use, caller: Submitter
     response_model=AnyReport,
     responses={
         304: {"description": "The report has this ETag."},
-        **answers("unknown-job", "report-not-ready", "unauthorised", "forbidden"),
+        **guarded("unknown-job", "report-not-ready"),
     },
 )
 def get_report(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:

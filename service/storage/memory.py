@@ -14,6 +14,7 @@ from typing import IO, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from service.allowance import WINDOW_S, Allowance
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.errors import (
@@ -116,8 +117,18 @@ class MemoryDatasets:
     def column(self, project: str, dataset: str, name: str) -> Labels:
         return self.load(project, dataset).columns[name]
 
+    def stored_bytes(self, project: str) -> int:
+        stored = list(self._stored.items())
+        return sum(_size(data) for (owner, _), (_, data) in stored if owner == project)
+
     def reachable(self) -> bool:
         return True
+
+
+def _size(data: Dataset) -> int:
+    rows = 0 if data.rows is None else data.vectors.nbytes
+    ids = sum(len(value.encode()) for value in data.ids or ())
+    return rows + ids + sum(column.codes.nbytes for column in data.columns.values())
 
 
 class MemoryReports:
@@ -282,6 +293,25 @@ class MemoryClaims:
                 self._bound.pop(key, None)
 
 
+class MemoryRates:
+    """Counts requests, by a clock of seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, bucket: str, per_minute: int) -> Allowance:
+        with self._lock:
+            at = self._clock()
+            tokens, since = self._buckets.get(bucket, (float(per_minute), at))
+            tokens = min(per_minute, tokens + (at - since) * per_minute / WINDOW_S)
+            granted = tokens >= 1
+            tokens -= granted
+            self._buckets[bucket] = (tokens, at)
+            return Allowance.of(granted, tokens, per_minute)
+
+
 class MemoryQueue:
     """Ids of steps in order; whoever owns the queue takes them out."""
 
@@ -373,6 +403,7 @@ def memory_services(**others: Any) -> Services:
         "jobs": MemoryJobs(),
         "gates": MemoryGates(),
         "claims": MemoryClaims(),
+        "rates": MemoryRates(),
         "queue": MemoryQueue(),
         "parts": MemoryParts(),
     }

@@ -82,8 +82,8 @@ class ObjectDatasets:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._store = LocalStore(root, mkdir=True)
-        self._known: dict[str, dict[str, tuple[int, str]]] = {}
-        """By project and id, the place of a dataset in a listing: read once, it never changes."""
+        self._known: dict[str, dict[str, tuple[tuple[int, str], int]]] = {}
+        """By project and id, a dataset's place in a listing and its size: they never change."""
 
     def draft(self, project: str) -> Draft:
         return ObjectDraft(self._store, project)
@@ -145,7 +145,7 @@ class ObjectDatasets:
 
     def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
         after = None if cursor is None else parse_cursor(cursor)
-        newest = sorted(self._positions(project).values(), reverse=True)
+        newest = sorted((place for place, _ in self._there(project).values()), reverse=True)
         found = [place for place in newest if after is None or place < after]
         shown, items = found[:limit], []
         for _, dataset in shown:
@@ -154,8 +154,11 @@ class ObjectDatasets:
         more = len(found) > limit
         return Page(items, "{}-{}".format(*shown[-1]) if more else None)
 
-    def _positions(self, project: str) -> dict[str, tuple[int, str]]:
-        """Place of every dataset that is there now; only new ones are read."""
+    def stored_bytes(self, project: str) -> int:
+        return sum(size for _, size in self._there(project).values())
+
+    def _there(self, project: str) -> dict[str, tuple[tuple[int, str], int]]:
+        """Place and size of every dataset that is there now; only new ones are read."""
         prefixes = obstore.list_with_delimiter(self._store, prefix=f"{project}/datasets/")
         there = [str(prefix).rsplit("/", 1)[-1] for prefix in prefixes["common_prefixes"]]
         known = self._known.get(project, {})
@@ -165,7 +168,9 @@ class ObjectDatasets:
                 found[dataset] = known[dataset]
                 continue
             with suppress(UnknownDataset):  # on its way in
-                found[dataset] = position(self.record(project, dataset))
+                place = position(self.record(project, dataset))
+                pages = obstore.list(self._store, prefix=f"{project}/datasets/{dataset}")
+                found[dataset] = place, sum(item["size"] for page in pages for item in page)
         self._known[project] = found
         return found
 

@@ -11,6 +11,7 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
     assay:ended           hash: how many jobs have ended, by kind and state
     assay:gate:<id>       hash: version, json
     assay:key:<hash>      hash: body, id; what an idempotency key is bound to; expires
+    assay:rate:<bucket>   hash: tokens, at; what is left of a minute's requests; expires when full
     assay:key:<hash>:held who is answering a request with this key; expires soon
 """
 
@@ -24,6 +25,7 @@ from redis import Redis
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.retry import Retry
 
+from service.allowance import WINDOW_S, Allowance
 from service.errors import IdempotencyConflict, IdempotencyInFlight, UnknownGate, UnknownJob
 from service.job import GateRun, Job, Progress, State, Step
 from service.ports import Page, Record
@@ -69,6 +71,24 @@ if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 redis.call('HSET', KEYS[1], 'version', ARGV[1], 'json', ARGV[2])
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 return 1
+"""
+TAKE = """
+local clock = redis.call('TIME')
+local at = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+local full, pace = tonumber(ARGV[1]), tonumber(ARGV[1]) / tonumber(ARGV[2])
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = full
+if kept[1] then
+  tokens = math.min(full, tonumber(kept[1]) + math.max(0, at - tonumber(kept[2])) * pace)
+end
+local granted = 0
+if tokens >= 1 then
+  granted = 1
+  tokens = tokens - 1
+end
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'at', string.format('%.6f', at))
+redis.call('PEXPIRE', KEYS[1], math.ceil((full - tokens) / pace * 1000) + 1000)
+return {granted, string.format('%.9f', tokens)}
 """
 CLAIM = """
 local body = redis.call('HGET', KEYS[1], 'body')
@@ -322,6 +342,18 @@ class RedisClaims:
 
     def release(self, key: str, holder: str, *, forget: bool) -> None:
         self._release(keys=_claim_keys(key), args=[holder, int(forget)])
+
+
+class RedisRates:
+    """Counts requests by the clock of the server, for all APIs together."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._take = redis.register_script(TAKE)
+
+    def take(self, bucket: str, per_minute: int) -> Allowance:
+        answer = self._take(keys=[f"assay:rate:{bucket}"], args=[per_minute, WINDOW_S])
+        granted, tokens = cast("tuple[int, bytes]", answer)
+        return Allowance.of(bool(granted), float(tokens), per_minute)
 
 
 def _claim_keys(key: str) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from api.auth import PROJECT
+from api.keys import PROJECT
 from service.blocks import Plan
 from service.dataset import Labels
 from service.dataset_record import ColumnFacts, DatasetRecord, hash_dataset, hash_ids
@@ -140,6 +140,22 @@ def test_many_pieces_make_one_matrix(datasets: Any) -> None:
     rows = np.random.default_rng(1).normal(size=(3000, 400))
     record, _ = keep(datasets, rows)
     assert np.array_equal(datasets.load("p", record.id).vectors, rows)
+
+
+def test_the_size_of_a_project_is_that_of_its_datasets(datasets: Any) -> None:
+    """Rows, ids and labels, each content once; what is not committed or not ours does not count."""
+    assert datasets.stored_bytes("p") == 0
+    rows = np.zeros((1000, 50))
+    keep(datasets, rows)
+    first = datasets.stored_bytes("p")
+    assert rows.nbytes <= first < rows.nbytes + 3000
+    keep(datasets, rows, name="again")
+    keep(datasets, rows, project="q")
+    draft = datasets.draft("p")
+    draft.write(pieces(rows)[0])
+    assert datasets.stored_bytes("p") == first
+    keep(datasets, ids=("a" * 500, "b" * 500), columns={"g": ["x", "y"]})
+    assert first + 1008 <= datasets.stored_bytes("p") < first + 5000
 
 
 def pages(datasets: Any, limit: int) -> list[str]:
