@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from service.errors import AssayError, Fault, RateLimited, Unavailable
 from service.job import Failure
 from service.operations import JobFailed
+from service.redaction import hidden
 from service.references import Model
 from service.request import SHOWN_FAULTS
 from service.wiring import OUTAGES
@@ -81,9 +82,14 @@ def problem(failure: Failure, status: int | None = None) -> Problem:
         type=f"/problems/{failure.code}",
         title=failure.title,
         status=STATUS[failure.code] if status is None else status,
-        detail=failure.detail,
+        detail=hidden(failure.detail),
         code=failure.code,
-        errors=failure.errors,
+        errors=[
+            fault.model_copy(
+                update={"pointer": hidden(fault.pointer), "message": hidden(fault.message)}
+            )
+            for fault in failure.errors
+        ],
     )
 
 
@@ -166,12 +172,17 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _outage(request: Request, error: Exception) -> JSONResponse:
-    log.error("a part does not answer", path=request.url.path, error=type(error).__name__)
+    log.error("a part does not answer", route=_route(request), error=type(error).__name__)
     return await _known(request, Unavailable("The queue or the store does not answer; try again."))
 
 
+def _route(request: Request) -> str:
+    """The template of the path: what was asked for may be anything."""
+    return str(getattr(request.scope.get("route"), "path", "other"))
+
+
 async def _unknown(request: Request, error: Exception) -> JSONResponse:
-    log.error("request broke", method=request.method, path=request.url.path, exc_info=error)
+    log.error("request broke", method=request.method, route=_route(request), exc_info=error)
     failure = Failure(
         code="internal",
         title="Internal error",

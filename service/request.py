@@ -20,11 +20,12 @@ from pydantic import (
 from service.check import Check, Params
 from service.checks import CATALOGUE
 from service.errors import AssayError, Fault, InvalidRequest, UnknownCheck, pointer_to
+from service.redaction import Plain
 from service.references import ColumnValue, Model, NamedValue, VectorsValue
 
 LARGEST_INTEGER = 2**53 - 1
 SHOWN_FAULTS = 10
-TagText = Annotated[str, Field(min_length=1, max_length=200)]
+TagText = Annotated[Plain, Field(min_length=1, max_length=200)]
 
 
 class RequestBase(Model):

@@ -14,6 +14,7 @@ from api.problems import guarded
 from service.dataset_record import DatasetRecord
 from service.formats import Options
 from service.operations import Upload
+from service.redaction import Plain
 from service.references import Model, Spec
 from service.uploads import body_key
 
@@ -26,9 +27,9 @@ Sha256 = Annotated[
     str | None,
     Query(pattern="^[0-9a-f]{64}$", description="Only the dataset a body of this SHA-256 became."),
 ]
-Name = Annotated[str | None, Query(max_length=200, description="A name for people.")]
-Encoder = Annotated[str | None, Query(max_length=200, description="Name of the encoder.")]
-Revision = Annotated[str | None, Query(max_length=200, description="Its version.")]
+Name = Annotated[Plain | None, Query(max_length=200, description="A name for people.")]
+Encoder = Annotated[Plain | None, Query(max_length=200, description="Name of the encoder.")]
+Revision = Annotated[Plain | None, Query(max_length=200, description="Its version.")]
 Dtype = Annotated[
     Literal["bf16"] | None, Query(description="Read 2-byte words of a .npy as bfloat16.")
 ]
