@@ -18,6 +18,7 @@ import io
 import json
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +40,8 @@ PIECE_BYTES = 1 << 20
 PIECES_IN_FLIGHT = 1
 """By default a dozen pieces of each upload wait in memory for a slow disk."""
 PARTS = "_parts"
+COUNTED_S = 5.0
+"""What other processes store is noticed after that."""
 DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -84,6 +87,8 @@ class ObjectDatasets:
         self._store = LocalStore(root, mkdir=True)
         self._known: dict[str, dict[str, tuple[tuple[int, str], int]]] = {}
         """By project and id, a dataset's place in a listing and its size: they never change."""
+        self._counted: dict[str, tuple[float, int]] = {}
+        """By project, when it was counted and what it held."""
 
     def draft(self, project: str) -> Draft:
         return ObjectDraft(self._store, project)
@@ -109,6 +114,7 @@ class ObjectDatasets:
         self._put(f"{draft.folder}/dataset.json", record.model_dump_json().encode())
         known = self._claim(draft.project, record)
         if known is None:
+            self._grew(draft.project, record.id)
             return record, True
         self._remove(draft)
         return known, False
@@ -155,7 +161,21 @@ class ObjectDatasets:
         return Page(items, "{}-{}".format(*shown[-1]) if more else None)
 
     def stored_bytes(self, project: str) -> int:
-        return sum(size for _, size in self._there(project).values())
+        counted, total = self._counted.get(project, (-COUNTED_S, 0))
+        if time.monotonic() - counted >= COUNTED_S:
+            total = sum(size for _, size in self._there(project).values())
+            self._counted[project] = time.monotonic(), total
+        return total
+
+    def _grew(self, project: str, dataset: str) -> None:
+        """A dataset was added here: it counts before the next count."""
+        if project in self._counted:
+            counted, total = self._counted[project]
+            self._counted[project] = counted, total + self._size(project, dataset)
+
+    def _size(self, project: str, dataset: str) -> int:
+        pages = obstore.list(self._store, prefix=f"{project}/datasets/{dataset}")
+        return sum(item["size"] for page in pages for item in page)
 
     def _there(self, project: str) -> dict[str, tuple[tuple[int, str], int]]:
         """Place and size of every dataset that is there now; only new ones are read."""
@@ -169,8 +189,7 @@ class ObjectDatasets:
                 continue
             with suppress(UnknownDataset):  # on its way in
                 place = position(self.record(project, dataset))
-                pages = obstore.list(self._store, prefix=f"{project}/datasets/{dataset}")
-                found[dataset] = place, sum(item["size"] for page in pages for item in page)
+                found[dataset] = place, self._size(project, dataset)
         self._known[project] = found
         return found
 

@@ -158,6 +158,21 @@ def test_the_size_of_a_project_is_that_of_its_datasets(datasets: Any) -> None:
     assert first + 1008 <= datasets.stored_bytes("p") < first + 5000
 
 
+def test_what_another_process_stores_is_counted_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What this one stores at once; so a quota is passed by what comes in within seconds at most."""
+    ours, theirs = ObjectDatasets(tmp_path), ObjectDatasets(tmp_path)
+    assert (ours.stored_bytes("p"), theirs.stored_bytes("p")) == (0, 0)
+    keep(ours, np.zeros((100, 10)))
+    mine = ours.stored_bytes("p")
+    assert mine >= 8000
+    monkeypatch.setattr("service.storage.objects.COUNTED_S", 0.0)
+    assert theirs.stored_bytes("p") == mine
+    keep(theirs, np.ones((100, 10)))
+    assert ours.stored_bytes("p") == theirs.stored_bytes("p") >= 2 * 8000
+
+
 def pages(datasets: Any, limit: int) -> list[str]:
     """Ids over all pages, newest first."""
     found, cursor = [], None
