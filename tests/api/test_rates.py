@@ -44,10 +44,10 @@ def test_requests_over_the_rate_are_told_when_to_come_again(
         assert answer.headers["ratelimit-policy"] == f'"{kind}";q=6;w=60'
         found = re.fullmatch(rf'"{kind}";r={left};t=(\d+)', answer.headers["ratelimit"])
         assert found is not None
-        assert int(found[1]) == pytest.approx(10 * (6 - left), abs=1)
+        assert int(found[1]) == pytest.approx(10 * (6 - left), abs=5)
     refused = ask(door, kind, body)
     assert f"6 {kind} a minute" in refusal(refused, 429, "rate-limited")["detail"]
-    assert int(refused.headers["retry-after"]) in (9, 10)
+    assert int(refused.headers["retry-after"]) in range(5, 11)
     assert refused.headers["ratelimit"].startswith(f'"{kind}";r=0;t=')
     for other in {"uploads", "submits", "polls"} - {kind}:
         assert ask(door, other, body).status_code != 429

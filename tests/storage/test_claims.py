@@ -67,9 +67,9 @@ def test_a_forgotten_key_is_free_for_any_body(claims: Any) -> None:
 
 def test_a_dead_holder_loses_its_hold_and_not_the_binding(claims: Any) -> None:
     """Nobody lets go of a key for a process that was killed; it comes back late at worst."""
-    kept = claims(held_s=0.1)
+    kept = claims(held_s=0.7)
     kept.claim("k", BODY, "job_1", "dead")
-    time.sleep(0.15)
+    time.sleep(0.8)
     assert kept.claim("k", BODY, "job_2", "y") == "job_1"
     kept.release("k", "dead", forget=True)
     with pytest.raises(IdempotencyInFlight):
