@@ -53,10 +53,19 @@ __all__ = [
 ]
 
 
-def submit(services: Services, project: str, request: RequestBase) -> Job:
+def submit(
+    services: Services, project: str, request: RequestBase, job_id: str | None = None
+) -> Job:
     """
     Accept a job: store inline data, refuse what metadata forbids, answer from a stored report or queue.
+
+    If there is a job of this id already, nothing is done: it is the answer.
     """
+    job_id = job_id or new_id("job")
+    if (known := services.jobs.find(job_id)) is not None:
+        if known.state is State.queued:  # whoever created it may have died before this
+            services.queue.enqueue(known)
+        return known
     check = check_of(request.kind)
     resolved = _stored(services, project, check, request)
     given = _given(services, project, check, resolved)
@@ -74,7 +83,7 @@ def submit(services: Services, project: str, request: RequestBase) -> Job:
     )
     input_bytes = sum(one.record.bytes for one in given.values() if one.column is None)
     job = Job(
-        id=new_id("job"),
+        id=job_id,
         project=project,
         kind=check.kind,
         kind_version=check.version,
@@ -93,14 +102,23 @@ def submit(services: Services, project: str, request: RequestBase) -> Job:
         job = job.model_copy(
             update={"state": State.succeeded, "cached": True, "finished_at": job.created_at}
         )
-        services.jobs.create(job)
-        return job
+        return _created(services, job)
+    if (waiting := services.jobs.unfinished(project)) >= services.quotas.project_jobs:
+        raise QueueFull(
+            f"Project `{project}` has {waiting} jobs that have not ended; it may have "
+            f"{services.quotas.project_jobs}. Wait for some, or cancel them."
+        )
     if sum(services.queue.depth(pool) for pool in Pool) >= services.queue_depth:
         raise QueueFull(f"{services.queue_depth} jobs are waiting; try again later.")
-    services.jobs.create(job)
+    job = _created(services, job)
     services.queue.enqueue(job)
     log.info("job queued", job=job.id, kind=job.kind, project=project)
     return job
+
+
+def _created(services: Services, job: Job) -> Job:
+    """The job of this id, whoever was first to create it."""
+    return job if services.jobs.create(job) else services.jobs.get(job.project, job.id)
 
 
 def _stored(services: Services, project: str, check: Check, request: RequestBase) -> StoredInputs:

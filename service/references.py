@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
+from service.redaction import KEPT, Plain
+
 Label = bool | int | float | str
 """One cell of a column; JSON types are kept apart, so 1, true and "1" are three labels."""
 
@@ -21,17 +23,17 @@ class Model(BaseModel):
 class Spec(Model):
     """Where vectors come from. Every field is free text and optional."""
 
-    model: str | None = None
+    model: Plain | None = None
     """Name of the encoder."""
-    revision: str | None = None
+    revision: Plain | None = None
     """Version, commit or checksum of the encoder."""
-    prompt: str | None = None
+    prompt: Plain | None = None
     """Instruction put in front of every text."""
-    pooling: str | None = None
+    pooling: Plain | None = None
     """How token vectors became one vector."""
     normalised: bool | None = None
     """Whether the encoder normalises its output."""
-    source: str | None = None
+    source: Plain | None = None
     """Where the rows were read from."""
 
 
@@ -71,7 +73,7 @@ class InlineVectors(Model):
     spec: Spec = Spec()
 
 
-ModelName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$")]
+ModelName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$"), KEPT]
 
 
 class NamedDataset(DatasetRef):

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from service.allowance import Quotas
 from service.formats import Limits
-from service.ports import Baselines, Datasets, Gates, Jobs, Parts, Queue, Reports
+from service.ports import (
+    Baselines,
+    Claims,
+    Datasets,
+    Gates,
+    Jobs,
+    Parts,
+    Queue,
+    Rates,
+    Reports,
+)
 
 
 @dataclass(frozen=True)
@@ -16,10 +27,13 @@ class Services:
     reports: Reports
     jobs: Jobs
     gates: Gates
+    claims: Claims
+    rates: Rates
     queue: Queue
     parts: Parts
     baselines: Baselines
     limits: Limits = field(default_factory=Limits)
+    quotas: Quotas = field(default_factory=Quotas)
     threads: int = 1
     deadline_s: int = 3600
     queue_depth: int = 10_000

@@ -10,7 +10,10 @@ from service.operations import Services
 from service.settings import Settings
 from service.storage.objects import ObjectBaselines, ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.queue import RqQueue
-from service.storage.redis import RedisGates, RedisJobs, connect
+from service.storage.redis import RedisClaims, RedisGates, RedisJobs, RedisRates, connect
+
+RATES_TIMEOUT_S = 0.5
+"""Counting holds up no request for longer."""
 
 OUTAGES: tuple[type[Exception], ...] = (RedisError, BaseError)
 """What the parts raise when they do not answer."""
@@ -26,10 +29,13 @@ def build(settings: Settings, retries: int = 120, timeout_s: float = 30) -> Serv
         reports=ObjectReports(settings.store),
         jobs=RedisJobs(redis, settings.retention_s),
         gates=RedisGates(redis, settings.retention_s),
+        claims=RedisClaims(redis),
+        rates=RedisRates(connect(settings.redis_url, 0, RATES_TIMEOUT_S)),
         queue=RqQueue(redis, settings.attempts),
         parts=ObjectParts(settings.store),
         baselines=ObjectBaselines(settings.store),
         limits=settings.limits,
+        quotas=settings.quotas,
         threads=settings.threads,
         deadline_s=settings.deadline_s,
         queue_depth=settings.queue_depth,

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import yaml
 
-from api.contracts import memory_services
 from api.main import create_app
 from service.gate import read_policy
 from service.operations import perform
+from service.storage.memory import memory_services
 from workers.local import run
 
 ROOT = Path(__file__).parent.parent
