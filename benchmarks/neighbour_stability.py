@@ -103,8 +103,9 @@ def large() -> None:
         search = seconds(lambda: faiss.knn(asked, single, K, metric=faiss.METRIC_INNER_PRODUCT), 2)
     bound = 2 * 4 * (n + m) * d / 2**20 + 512
     print(
-        f"neighbour_stability {m} queries in {n} x {d}, fp16 and int8 of the gallery: {mine:.1f} s; one faiss.knn "
-        f"{search:.1f} s, ratio {mine / search:.2f}; peak {peak:.0f} MiB, bound {bound:.0f} MiB"
+        f"neighbour_stability {m} queries in {n} x {d}, fp16 and int8 of the gallery: {mine:.1f} s; "
+        f"one faiss.knn {search:.1f} s, ratio {mine / search:.2f}; peak {peak:.0f} MiB, bound "
+        f"{bound:.0f} MiB"
     )
 
 
