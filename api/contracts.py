@@ -16,7 +16,6 @@ from api.routes.gates import Promotion
 from service.checks import CATALOGUE
 from service.formats.json_body import DatasetBody, ImportBody
 from service.gate import Policy
-from service.operations import Services
 from service.references import (
     BaselineColumn,
     BaselineRef,
@@ -27,15 +26,7 @@ from service.references import (
 )
 from service.report import REPORTS
 from service.request import REQUESTS
-from service.storage.memory import (
-    MemoryBaselines,
-    MemoryDatasets,
-    MemoryGates,
-    MemoryJobs,
-    MemoryParts,
-    MemoryQueue,
-    MemoryReports,
-)
+from service.storage.memory import memory_services
 
 EXAMPLES = Path(__file__).parent.parent / "openapi" / "examples"
 BOUND = (DatasetRef, BaselineRef, InlineVectors, ColumnRef, BaselineColumn, InlineColumn)
@@ -166,19 +157,6 @@ def write_contract(folder: Path) -> list[Path]:
         path.write_text(text)
         written.append(path)
     return written
-
-
-def memory_services() -> Services:
-    """Services that hold everything in memory."""
-    return Services(
-        datasets=MemoryDatasets(),
-        reports=MemoryReports(),
-        jobs=MemoryJobs(),
-        gates=MemoryGates(),
-        queue=MemoryQueue(),
-        baselines=MemoryBaselines(),
-        parts=MemoryParts(),
-    )
 
 
 def catalogue_page() -> str:

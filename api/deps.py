@@ -9,10 +9,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Header, Request, Response
 from pydantic import BaseModel
 
-from api.auth import Identity, Keys, Scope, identify
+from api.auth import Identity, identify
+from api.keys import Keys, Scope
+from api.rates import Kind, allow
 from service.errors import InvalidRequest, PayloadTooLarge
 from service.formats.json_body import decode_json
 from service.operations import Services
@@ -27,19 +29,44 @@ def services_of(request: Request) -> Services:
     return found
 
 
-def _caller(scope: Scope) -> Callable[[Request], Identity]:
+def _caller(scope: Scope, kind: Kind) -> Callable[[Request], Identity]:
     def caller(request: Request) -> Identity:
         keys: Keys | None = request.app.state.keys
         identity = identify(request, keys)
         identity.need(scope)
+        allow(request, services_of(request), identity, kind)
         return identity
 
     return caller
 
 
 Use = Annotated[Services, Depends(services_of)]
-Reader = Annotated[Identity, Depends(_caller(Scope.read))]
-Submitter = Annotated[Identity, Depends(_caller(Scope.submit))]
+Reader = Annotated[Identity, Depends(_caller(Scope.read, Kind.polls))]
+Submitter = Annotated[Identity, Depends(_caller(Scope.submit, Kind.submits))]
+Uploader = Annotated[Identity, Depends(_caller(Scope.submit, Kind.uploads))]
+
+
+IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def _key(
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            description="Makes a repeat of the request harmless: kept for a day, 1-200 characters."
+        ),
+    ] = None,
+) -> str | None:
+    """The `Idempotency-Key`; a structured string (in quotes) and the bare text are the same key."""
+    if idempotency_key is None:
+        return None
+    key = idempotency_key.strip().removeprefix('"').removesuffix('"')
+    if not IDEMPOTENCY_KEY.fullmatch(key):
+        raise InvalidRequest("`Idempotency-Key` is 1-200 visible ASCII characters.")
+    return key
+
+
+Once = Annotated[str | None, Depends(_key)]
 
 
 async def chunks(request: Request, limit: int, piece: int) -> AsyncIterator[bytes]:

@@ -9,9 +9,10 @@ from fastapi.responses import RedirectResponse
 
 import service
 from api import problems
-from api.auth import Keys
 from api.contracts import describe
+from api.keys import Keys
 from api.metrics import Measured, Metrics
+from api.rates import Declared
 from api.routes import baselines, checks, datasets, gates, health, jobs
 from service import logs
 from service.operations import Services
@@ -45,6 +46,7 @@ def create_app(services: Services, keys: Keys | None = None) -> FastAPI:
     app.state.keys = keys
     app.state.metrics = Metrics()
     app.state.looker = health.Looker(services)
+    app.add_middleware(Declared)
     app.add_middleware(Measured, metrics=app.state.metrics)
     problems.install(app)
     for router in ROUTERS:

@@ -10,9 +10,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from service.errors import AssayError, Fault, Unavailable
+from service.errors import AssayError, Fault, RateLimited, Unavailable
 from service.job import Failure
 from service.operations import JobFailed
+from service.redaction import hidden
 from service.references import Model
 from service.request import SHOWN_FAULTS
 from service.wiring import OUTAGES
@@ -51,12 +52,18 @@ STATUS = {
     "unauthorised": 401,
     "forbidden": 403,
     "queue-full": 429,
+    "rate-limited": 429,
+    "idempotency-conflict": 422,
+    "idempotency-in-flight": 409,
     "timed-out": 504,
     "out-of-memory": 507,
     "worker-lost": 500,
     "unavailable": 503,
     "internal": 500,
 }
+
+RETRIED = {"report-not-ready", "queue-full", "idempotency-in-flight", "unavailable"}
+"""Codes that come with `Retry-After`."""
 
 log = structlog.get_logger()
 
@@ -81,9 +88,14 @@ def problem(failure: Failure, status: int | None = None) -> Problem:
         type=f"/problems/{failure.code}",
         title=failure.title,
         status=STATUS[failure.code] if status is None else status,
-        detail=failure.detail,
+        detail=hidden(failure.detail),
         code=failure.code,
-        errors=failure.errors,
+        errors=[
+            fault.model_copy(
+                update={"pointer": hidden(fault.pointer), "message": hidden(fault.message)}
+            )
+            for fault in failure.errors
+        ],
     )
 
 
@@ -96,6 +108,11 @@ def answers(*codes: str) -> dict[int | str, dict[str, Any]]:
         )
         entry["description"] = ", ".join(filter(None, [entry["description"], f"`{code}`"]))
     return found
+
+
+def guarded(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """The same of a route that asks for a key."""
+    return answers(*codes, "unauthorised", "forbidden", "rate-limited")
 
 
 def install(app: FastAPI) -> None:
@@ -120,8 +137,10 @@ async def _known(request: Request, error: Exception) -> JSONResponse:
         raise error
     shown = problem(Failure.of(error))
     headers = {}
-    if shown.code in ("report-not-ready", "queue-full", "unavailable"):
+    if shown.code in RETRIED:
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, RateLimited):
+        headers["Retry-After"] = str(error.retry_after_s)
     if shown.code == "unauthorised":
         headers["WWW-Authenticate"] = "Bearer"
     return respond(shown, headers)
@@ -159,12 +178,17 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _outage(request: Request, error: Exception) -> JSONResponse:
-    log.error("a part does not answer", path=request.url.path, error=type(error).__name__)
+    log.error("a part does not answer", route=_route(request), error=type(error).__name__)
     return await _known(request, Unavailable("The queue or the store does not answer; try again."))
 
 
+def _route(request: Request) -> str:
+    """The template of the path: what was asked for may be anything."""
+    return str(getattr(request.scope.get("route"), "path", "other"))
+
+
 async def _unknown(request: Request, error: Exception) -> JSONResponse:
-    log.error("request broke", method=request.method, path=request.url.path, exc_info=error)
+    log.error("request broke", method=request.method, route=_route(request), exc_info=error)
     failure = Failure(
         code="internal",
         title="Internal error",

@@ -7,10 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from service.redaction import KEPT
 from service.references import Model
 
 BASELINE_NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
-BaselineName = Annotated[str, Field(pattern=BASELINE_NAME)]
+BaselineName = Annotated[str, Field(pattern=BASELINE_NAME), KEPT]
 
 
 class Baseline(Model):

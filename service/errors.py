@@ -29,6 +29,9 @@ Every error the service can state, in one tree.
     ├── Unauthorised           unauthorised
     ├── Forbidden              forbidden
     ├── QueueFull              queue-full
+    ├── RateLimited            rate-limited
+    ├── IdempotencyConflict    idempotency-conflict
+    ├── IdempotencyInFlight    idempotency-in-flight
     ├── Unavailable            unavailable
     ├── Cancelled              cancelled
     ├── TimedOut               timed-out
@@ -212,6 +215,27 @@ class Forbidden(AssayError):
 class QueueFull(AssayError):
     code = "queue-full"
     title = "The queue is full"
+
+
+class RateLimited(AssayError):
+    code = "rate-limited"
+    title = "Too many requests in a short time"
+
+    def __init__(
+        self, detail: str, faults: Sequence[Fault] = (), *, retry_after_s: int = 1
+    ) -> None:
+        super().__init__(detail, faults)
+        self.retry_after_s = retry_after_s
+
+
+class IdempotencyConflict(AssayError):
+    code = "idempotency-conflict"
+    title = "This Idempotency-Key was sent with another body"
+
+
+class IdempotencyInFlight(AssayError):
+    code = "idempotency-in-flight"
+    title = "A request with this Idempotency-Key is being answered"
 
 
 class Unavailable(AssayError):

@@ -21,7 +21,8 @@ from service.gate import (
     read_policy,
     verdict_digest,
 )
-from service.job import GateRun, Job, new_id, now
+from service.job import GateRun, Job, State, new_id, now
+from service.once import part_of
 from service.operations import Services, cancel, report_of, submit
 from service.references import (
     BaselineColumn,
@@ -32,7 +33,7 @@ from service.references import (
     InlineColumn,
     VectorsValue,
 )
-from service.request import did_you_mean, invalid, parse_request
+from service.request import RequestBase, Tags, did_you_mean, invalid, parse_request
 
 Stored = DatasetRef | ColumnRef
 VALUES: dict[InputKind, TypeAdapter[Any]] = {
@@ -40,31 +41,48 @@ VALUES: dict[InputKind, TypeAdapter[Any]] = {
     "column": TypeAdapter(ColumnValue),
 }
 """What an input of each kind is bound to."""
+TAGS: TypeAdapter[dict[str, str]] = TypeAdapter(Tags)
 
 
 def run_gate(
-    services: Services, project: str, policy_body: Any, inputs_body: Any, tags: dict[str, str]
+    services: Services,
+    project: str,
+    policy_body: Any,
+    inputs_body: Any,
+    tags_body: Any,
+    run_id: str | None = None,
 ) -> GateRun:
-    """Start a gate: every check of the policy becomes a job, cached where its report exists."""
+    """
+    Start a gate: every check of the policy becomes a job, cached where its report exists.
+
+    If there is a run of this id already, it is the answer; jobs of an attempt that died are taken over.
+    """
+    run_id = run_id or new_id("gate")
+    if services.gates.find(run_id) is not None:
+        return read_gate(services, project, run_id)
     policy = read_policy(policy_body)
     values = _bind(policy, inputs_body)
+    tags = _tags(tags_body)
     inputs = _stored(services, project, values)
     baselines = {
         name: value.baseline
         for name, value in values.items()
         if isinstance(value, (BaselineRef, BaselineColumn))
     }
-    requests = {
-        (name, level): parse_request(_body(policy, inputs, name, level, tags))
+    bodies = {
+        (name, level): _body(policy, inputs, name, level, tags)
         for name, levels in policy.runs().items()
         for level in levels
     }
+    requests = {key: parse_request(body) for key, body in bodies.items()}
     jobs: dict[tuple[str, float], str] = {}
     with ExitStack() as undo:  # every job is cancelled, also if cancelling another fails
         for key, request in requests.items():
-            jobs[key] = submit(services, project, request).id
-            undo.callback(cancel, services, project, jobs[key])
-        run = _started(services, project, policy, inputs, baselines, tags, jobs)
+            # a baseline may have moved since an attempt that died: its jobs are not of these data
+            job_id = part_of(run_id, [*key, bodies[key]["inputs"]], "job")
+            jobs[key] = _job(services, project, request, job_id)
+            undo.callback(_withdraw, services, project, run_id, jobs[key])
+        run = _started(services, project, policy, inputs, baselines, tags, jobs, run_id)
         undo.pop_all()
     return run
 
@@ -96,9 +114,10 @@ def _started(
     baselines: dict[str, str],
     tags: dict[str, str],
     jobs: dict[tuple[str, float], str],
+    run_id: str,
 ) -> GateRun:
     run = GateRun(
-        id=new_id("gate"),
+        id=run_id,
         project=project,
         policy=policy,
         inputs=inputs,
@@ -111,6 +130,18 @@ def _started(
     )
     services.gates.create(run)
     return read_gate(services, project, run.id)
+
+
+def _job(services: Services, project: str, request: RequestBase, job_id: str) -> str:
+    """The job of a check; one that an attempt without a run has cancelled is replaced."""
+    job = submit(services, project, request, job_id)
+    return job.id if job.state is not State.cancelled else submit(services, project, request).id
+
+
+def _withdraw(services: Services, project: str, run_id: str, job_id: str) -> None:
+    """Cancel a job of a run that was not stored; the answer of a store may be lost on its way."""
+    if services.gates.find(run_id) is None:
+        cancel(services, project, job_id)
 
 
 def _value(
@@ -157,6 +188,14 @@ def _bind(policy: Policy, body: Any) -> dict[str, Any]:
     if faults:
         raise InvalidRequest("The inputs do not fit the policy.", faults)
     return values
+
+
+def _tags(body: Any) -> dict[str, str]:
+    """Tags as a job takes them."""
+    try:
+        return TAGS.validate_python(body)
+    except ValidationError as error:
+        raise invalid(error, {"tags": body}, ("tags",)) from None
 
 
 def _stored(services: Services, project: str, values: dict[str, Any]) -> dict[str, Stored]:

@@ -157,6 +157,11 @@ FETCH = Step("fetch")
 """Import of the sources of a job, before all others."""
 
 
+def first_step(job: Job) -> Step:
+    """What a job begins with."""
+    return WHOLE if job.awaiting is None else FETCH
+
+
 def steps(job: Job) -> list[Step]:
     """Every step there may be for a job."""
     shards = range(job.plan.shards) if job.plan else ()

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
 import structlog
+
+from service.redaction import hidden
+
+
+def _hide(logger: Any, method: str, line: Any) -> str:
+    """Whatever a line says, no credential."""
+    return hidden(str(line))
 
 
 def configure(level: int = logging.INFO) -> None:
@@ -17,6 +25,7 @@ def configure(level: int = logging.INFO) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
+            _hide,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

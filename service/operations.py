@@ -19,15 +19,14 @@ from service.errors import (
 )
 from service.importing import IMPORT_BYTES, IMPORT_VERSION, fetch
 from service.job import (
-    FETCH,
     IMPORT,
     IMPORTED,
-    WHOLE,
     Failure,
     Job,
     Pool,
     State,
     datasets_of,
+    first_step,
     new_id,
     now,
     steps,
@@ -62,17 +61,25 @@ __all__ = [
 ]
 
 
-def submit(services: Services, project: str, request: RequestBase) -> Job:
+def submit(
+    services: Services, project: str, request: RequestBase, job_id: str | None = None
+) -> Job:
     """
     Accept a job: store inline data, refuse what metadata forbids, answer from a stored report or queue.
 
     Sources of the request are imported by a worker first; what they forbid fails the job then.
+    If there is a job of this id already, nothing is done: it is the answer.
     """
+    job_id = job_id or new_id("job")
+    if (known := services.jobs.find(job_id)) is not None:
+        if known.state is State.queued:  # whoever created it may have died before this
+            services.queue.enqueue(known, first_step(known))
+        return known
     check = check_of(request.kind)
     request = bound(services, project, request)
     sources = list(sources_of(request))
     job = Job(
-        id=new_id("job"),
+        id=job_id,
         project=project,
         kind=check.kind,
         kind_version=check.version,
@@ -97,8 +104,7 @@ def submit(services: Services, project: str, request: RequestBase) -> Job:
         job = job.model_copy(
             update={"state": State.succeeded, "cached": True, "finished_at": job.created_at}
         )
-        services.jobs.create(job)
-        return job
+        return _created(services, job)
     return _queue(services, job)
 
 
@@ -128,12 +134,22 @@ def import_dataset(
 
 
 def _queue(services: Services, job: Job) -> Job:
+    if (waiting := services.jobs.unfinished(job.project)) >= services.quotas.project_jobs:
+        raise QueueFull(
+            f"Project `{job.project}` has {waiting} jobs that have not ended; it may have "
+            f"{services.quotas.project_jobs}. Wait for some, or cancel them."
+        )
     if sum(services.queue.depth(pool) for pool in Pool) >= services.queue_depth:
         raise QueueFull(f"{services.queue_depth} jobs are waiting; try again later.")
-    services.jobs.create(job)
-    services.queue.enqueue(job, WHOLE if job.awaiting is None else FETCH)
+    job = _created(services, job)
+    services.queue.enqueue(job, first_step(job))
     log.info("job queued", job=job.id, kind=job.kind, project=job.project)
     return job
+
+
+def _created(services: Services, job: Job) -> Job:
+    """The job of this id, whoever was first to create it."""
+    return job if services.jobs.create(job) else services.jobs.get(job.project, job.id)
 
 
 def cancel(services: Services, project: str, job_id: str) -> Job:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, Generic, Protocol, TypeVar
 
+from service.allowance import Allowance
 from service.baseline import Baseline
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
@@ -19,11 +20,14 @@ from service.source_reference import Provenance, Reference
 Record = TypeVar("Record", Job, GateRun)
 
 
-@dataclass(frozen=True)
-class Page(Generic[Record]):
-    """Some records, newest first, and where the next page starts."""
+Item = TypeVar("Item")
 
-    items: list[Record]
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """Some items, newest first, and where the next page starts."""
+
+    items: list[Item]
     next_cursor: str | None
 
 
@@ -62,6 +66,18 @@ class Datasets(Protocol):
         """Metadata, or UnknownDataset."""
         ...
 
+    def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
+        """Records of a project, newest first."""
+        ...
+
+    def remember_body(self, project: str, body: str, dataset: str) -> None:
+        """A body of this hash became this dataset."""
+        ...
+
+    def of_body(self, project: str, body: str) -> DatasetRecord | None:
+        """The dataset a body of this hash would become, if it is known to be there."""
+        ...
+
     def load(self, project: str, dataset: str) -> Dataset:
         """Rows (memory-mapped where that is possible), ids and columns."""
         ...
@@ -88,6 +104,10 @@ class Datasets(Protocol):
 
     def column(self, project: str, dataset: str, name: str) -> Labels:
         """One column alone."""
+        ...
+
+    def stored_bytes(self, project: str) -> int:
+        """Size of all datasets of a project."""
         ...
 
     def reachable(self) -> bool:
@@ -128,7 +148,9 @@ class Parts(Protocol):
 class Jobs(Protocol):
     """Job records, changed by compare-and-set."""
 
-    def create(self, job: Job) -> None: ...
+    def create(self, job: Job) -> bool:
+        """Keep a new record; False where there is one of this id, which stays as it is."""
+        ...
 
     def get(self, project: str, job_id: str) -> Job:
         """A job of this project, or UnknownJob."""
@@ -156,6 +178,10 @@ class Jobs(Protocol):
         """Ids of all jobs that have not ended."""
         ...
 
+    def unfinished(self, project: str) -> int:
+        """Number of jobs of this project that have not ended."""
+        ...
+
     def ended(self) -> dict[tuple[str, str], int]:
         """Number of jobs that have ended, by kind and state."""
         ...
@@ -180,7 +206,13 @@ class Jobs(Protocol):
 class Gates(Protocol):
     """Gate runs, changed by compare-and-set."""
 
-    def create(self, run: GateRun) -> None: ...
+    def create(self, run: GateRun) -> bool:
+        """Keep a new record; False where there is one of this id, which stays as it is."""
+        ...
+
+    def find(self, run_id: str) -> GateRun | None:
+        """A gate run of any project."""
+        ...
 
     def get(self, project: str, run_id: str) -> GateRun: ...
 
@@ -208,6 +240,31 @@ class Baselines(Protocol):
 
     def names(self, project: str) -> list[str]:
         """All names, in order."""
+        ...
+
+
+class Claims(Protocol):
+    """Which resource an idempotency key stands for, for as long as keys are kept."""
+
+    def claim(self, key: str, body_sha256: str, new_id: str, holder: str) -> str:
+        """
+        Bind the key to `new_id` and this body, in one step, and hold it; the id it is bound to.
+
+        IdempotencyConflict if it is bound to another body, IdempotencyInFlight while another holds
+        it. A holder that dies loses its hold after a few seconds; the binding stays.
+        """
+        ...
+
+    def release(self, key: str, holder: str, *, forget: bool) -> None:
+        """Let go of the key; `forget` undoes the binding too. Nothing happens to another's hold."""
+        ...
+
+
+class Rates(Protocol):
+    """Counts requests."""
+
+    def take(self, bucket: str, per_minute: int) -> Allowance:
+        """Take one request out of a bucket, in one step."""
         ...
 
 

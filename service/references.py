@@ -8,23 +8,24 @@ from pydantic import Discriminator, Field, Strict, Tag
 
 from service.model import Label as Label
 from service.model import Model as Model
+from service.redaction import KEPT, Plain
 from service.source_reference import Provenance, SourceReference
 
 
 class Spec(Model):
     """Where vectors come from. Every field is free text and optional."""
 
-    model: str | None = None
+    model: Plain | None = None
     """Name of the encoder."""
-    revision: str | None = None
+    revision: Plain | None = None
     """Version, commit or checksum of the encoder."""
-    prompt: str | None = None
+    prompt: Plain | None = None
     """Instruction put in front of every text."""
-    pooling: str | None = None
+    pooling: Plain | None = None
     """How token vectors became one vector."""
     normalised: bool | None = None
     """Whether the encoder normalises its output."""
-    source: str | Provenance | None = None
+    source: Plain | Provenance | None = None
     """Where the rows were read from; of an import, what was read and how."""
 
 
@@ -72,7 +73,7 @@ class SourceRef(Model):
     spec: Spec = Spec()
 
 
-ModelName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$")]
+ModelName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$"), KEPT]
 
 
 class NamedDataset(DatasetRef):

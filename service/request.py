@@ -20,11 +20,13 @@ from pydantic import (
 from service.check import Check, Params
 from service.checks import CATALOGUE
 from service.errors import AssayError, Fault, InvalidRequest, UnknownCheck, pointer_to
+from service.redaction import KEPT
 from service.references import ColumnValue, Model, NamedValue, VectorsValue
 
 LARGEST_INTEGER = 2**53 - 1
 SHOWN_FAULTS = 10
-TagText = Annotated[str, Field(min_length=1, max_length=200)]
+TagText = Annotated[str, Field(min_length=1, max_length=200), KEPT]
+Tags = Annotated[dict[TagText, TagText], Field(max_length=20)]
 
 
 class RequestBase(Model):
@@ -37,7 +39,7 @@ class RequestBase(Model):
     """Seed of every random draw; part of the answer's identity."""
     cache: bool = True
     """Answer from a stored report of the same request; false recomputes."""
-    tags: dict[TagText, TagText] = Field(default_factory=dict, max_length=20)
+    tags: Tags = Field(default_factory=dict)
     """Free labels to find the job and its report by."""
 
 

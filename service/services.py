@@ -5,16 +5,19 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from service.allowance import Quotas
 from service.errors import SourceDenied
 from service.formats import Limits
 from service.ports import (
     Baselines,
+    Claims,
     Datasets,
     Gates,
     Jobs,
     Opened,
     Parts,
     Queue,
+    Rates,
     Reports,
     Sources,
 )
@@ -39,11 +42,14 @@ class Services:
     reports: Reports
     jobs: Jobs
     gates: Gates
+    claims: Claims
+    rates: Rates
     queue: Queue
     parts: Parts
     baselines: Baselines
     sources: Sources = field(default_factory=NoSources)
     limits: Limits = field(default_factory=Limits)
+    quotas: Quotas = field(default_factory=Quotas)
     threads: int = 1
     deadline_s: int = 3600
     queue_depth: int = 10_000

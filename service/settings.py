@@ -16,6 +16,11 @@ Every environment variable.
     ASSAY_MAX_BODY_BYTES           largest upload                                    (8589934592)
     ASSAY_MAX_ROWS                 most rows of a dataset                            (100000000)
     ASSAY_MAX_DIMENSIONS           most dimensions of a row                          (4096)
+    ASSAY_UPLOADS_PER_MINUTE       uploads of one key                                (1200)
+    ASSAY_SUBMITS_PER_MINUTE       other changing requests of one key                (6000)
+    ASSAY_POLLS_PER_MINUTE         reading requests of one key                       (30000)
+    ASSAY_PROJECT_JOBS             unfinished jobs of one project                    (5000)
+    ASSAY_PROJECT_BYTES            size of all datasets of one project               (274877906944)
     ASSAY_LOG_LEVEL                debug, info, warning, error                       (info)
 """
 
@@ -26,6 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from service.allowance import Quotas
 from service.errors import InvalidRequest
 from service.formats import Limits
 from service.sources.connection import Connection, read_connections
@@ -47,6 +53,7 @@ class Settings:
     queue_depth: int
     log_level: str
     limits: Limits
+    quotas: Quotas
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Settings:
@@ -54,7 +61,7 @@ class Settings:
         env = os.environ if env is None else env
         home = Path(env.get("ASSAY_HOME") or Path.home() / ".assay").expanduser().absolute()
         keys = env.get("ASSAY_API_KEYS_FILE")
-        standard = Limits()
+        standard, allowed = Limits(), Quotas()
         return cls(
             redis_url=env.get("REDIS_URL") or None,
             home=home,
@@ -71,6 +78,17 @@ class Settings:
                 body_bytes=_number(env, "ASSAY_MAX_BODY_BYTES", standard.body_bytes),
                 rows=_number(env, "ASSAY_MAX_ROWS", standard.rows),
                 dimensions=_number(env, "ASSAY_MAX_DIMENSIONS", standard.dimensions),
+            ),
+            quotas=Quotas(
+                uploads_per_minute=_number(
+                    env, "ASSAY_UPLOADS_PER_MINUTE", allowed.uploads_per_minute
+                ),
+                submits_per_minute=_number(
+                    env, "ASSAY_SUBMITS_PER_MINUTE", allowed.submits_per_minute
+                ),
+                polls_per_minute=_number(env, "ASSAY_POLLS_PER_MINUTE", allowed.polls_per_minute),
+                project_jobs=_number(env, "ASSAY_PROJECT_JOBS", allowed.project_jobs),
+                project_bytes=_number(env, "ASSAY_PROJECT_BYTES", allowed.project_bytes),
             ),
         )
 

@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from service.model import Label, Model
+from service.model import Model
+from service.redaction import KEPT, Plain
 
-Text = Annotated[str, Field(min_length=1, max_length=500)]
+Text = Annotated[str, Field(min_length=1, max_length=500), KEPT]
 
 
 class Where(Model):
@@ -21,7 +22,7 @@ class Where(Model):
 
     column: Text
     op: Literal["=", "!=", "<", "<=", ">", ">=", "in"]
-    value: Label | list[Label]
+    value: bool | int | float | Plain | list[bool | int | float | Plain]
     """A list for `in`, one value otherwise."""
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import asdict
+
 import numpy as np
+import orjson
 
 from service.dataset import Dataset
 from service.dataset_record import (
@@ -11,9 +15,7 @@ from service.dataset_record import (
     hash_dataset,
     hash_ids,
 )
-from service.errors import (
-    AssayError,
-)
+from service.errors import AssayError, MalformedPayload, PayloadTooLarge
 from service.formats import ImportBody, JsonReader, Options, Parsed, Reader, reader_for
 from service.job import now
 from service.ports import Draft
@@ -21,6 +23,9 @@ from service.references import (
     Spec,
 )
 from service.services import Services
+
+ENVELOPE_BYTES = 1 << 16
+"""What a body may hold beside rows."""
 
 
 class Upload:
@@ -34,13 +39,18 @@ class Upload:
         options: Options | None = None,
         name: str | None = None,
         spec: Spec | None = None,
+        sha256: str | None = None,
     ) -> None:
-        self._services, self._name, self._spec = services, name, spec
+        """`sha256` of the whole body is checked, and remembered for those who ask `of_body`."""
+        options = options or Options()
+        self._services, self._project, self._name, self._spec = services, project, name, spec
+        self._expected, self._seen = sha256, hashlib.sha256()
+        self._binary = content_type.startswith("application/x-npy")
+        self._room, self._received = room(services, project), 0
+        self._body = body_key(content_type, options, spec, sha256 or "")
         self._draft = services.datasets.draft(project)
         try:
-            self._reader: Reader = reader_for(
-                content_type, self._draft, services.limits, options or Options()
-            )
+            self._reader: Reader = reader_for(content_type, self._draft, services.limits, options)
         except AssayError:
             services.datasets.discard(self._draft)
             raise
@@ -48,6 +58,11 @@ class Upload:
     def feed(self, data: bytes) -> None:
         """Take some bytes of the body."""
         self._reader.feed(data)
+        self._received += len(data)
+        if self._binary and self._received > self._room + ENVELOPE_BYTES:
+            raise over_quota(self._services, self._project, self._received)
+        if self._expected is not None:
+            self._seen.update(data)
 
     def reference(self) -> ImportBody | None:
         """Where the rows live, if the body says so instead of holding them."""
@@ -56,16 +71,45 @@ class Upload:
     def finish(self) -> tuple[DatasetRecord, bool]:
         """The stored dataset, and whether it is new."""
         try:
+            if self._expected not in (None, self._seen.hexdigest()):
+                raise MalformedPayload("The body does not have the SHA-256 of its Content-Digest.")
             parsed = self._reader.finish()
-            return commit(self._services, self._draft, parsed, self._name, self._spec)
+            record, new = commit(self._services, self._draft, parsed, self._name, self._spec)
         except BaseException:
             self.abort()
             raise
+        if self._expected is not None:
+            self._services.datasets.remember_body(self._project, self._body, record.id)
+        return record, new
 
     def abort(self) -> None:
         """Forget it."""
         self._reader.close()
         self._services.datasets.discard(self._draft)
+
+
+def room(services: Services, project: str) -> int:
+    """Bytes a project may still store."""
+    return services.quotas.project_bytes - services.datasets.stored_bytes(project)
+
+
+def over_quota(services: Services, project: str, size: int) -> PayloadTooLarge:
+    stored, quota = services.datasets.stored_bytes(project), services.quotas.project_bytes
+    return PayloadTooLarge(
+        f"Project `{project}` stores {stored} bytes of the {quota} it may; this dataset has {size} "
+        "or more."
+    )
+
+
+def body_key(content_type: str, options: Options, spec: Spec | None, sha256: str) -> str:
+    """Hash of a body with everything else that decides which dataset it becomes."""
+    content = {
+        "type": content_type.partition(";")[0].strip().lower(),
+        "options": asdict(options),
+        "spec": {} if spec is None else spec.model_dump(mode="json", exclude_none=True),
+        "sha256": sha256,
+    }
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def commit(
@@ -75,6 +119,8 @@ def commit(
     given = {} if spec is None else spec.model_dump(exclude_none=True)
     described = parsed.spec.model_copy(update=given)
     _validate(parsed)
+    if parsed.bytes > room(services, draft.project):
+        raise over_quota(services, draft.project, parsed.bytes)
     columns = dict(parsed.columns)
     record = DatasetRecord(
         id=draft.id,

@@ -11,7 +11,10 @@ from service.settings import Settings
 from service.sources import NamedSources
 from service.storage.objects import ObjectBaselines, ObjectDatasets, ObjectParts, ObjectReports
 from service.storage.queue import RqQueue
-from service.storage.redis import RedisGates, RedisJobs, connect
+from service.storage.redis import RedisClaims, RedisGates, RedisJobs, RedisRates, connect
+
+RATES_TIMEOUT_S = 0.5
+"""Counting holds up no request for longer."""
 
 OUTAGES: tuple[type[Exception], ...] = (RedisError, BaseError)
 """What the parts raise when they do not answer."""
@@ -27,6 +30,8 @@ def build(settings: Settings, retries: int = 120, timeout_s: float = 30) -> Serv
         reports=ObjectReports(settings.store),
         jobs=RedisJobs(redis, settings.retention_s),
         gates=RedisGates(redis, settings.retention_s),
+        claims=RedisClaims(redis),
+        rates=RedisRates(connect(settings.redis_url, 0, RATES_TIMEOUT_S)),
         queue=RqQueue(redis, settings.attempts),
         parts=ObjectParts(settings.store),
         baselines=ObjectBaselines(settings.store),
@@ -34,6 +39,7 @@ def build(settings: Settings, retries: int = 120, timeout_s: float = 30) -> Serv
             settings.connections, settings.home / "scratch", settings.limits.body_bytes
         ),
         limits=settings.limits,
+        quotas=settings.quotas,
         threads=settings.threads,
         deadline_s=settings.deadline_s,
         queue_depth=settings.queue_depth,

@@ -27,15 +27,7 @@ from service.formats import Options
 from service.job import Job
 from service.operations import Services, Upload, perform, submit
 from service.request import parse_request
-from service.storage.memory import (
-    MemoryBaselines,
-    MemoryDatasets,
-    MemoryGates,
-    MemoryJobs,
-    MemoryParts,
-    MemoryQueue,
-    MemoryReports,
-)
+from service.storage.memory import memory_services
 from service.storage.redis import connect
 from workers import embedded
 
@@ -196,15 +188,7 @@ def quiet() -> Iterator[None]:
 @pytest.fixture
 def services() -> Services:
     """The whole service in memory."""
-    return Services(
-        datasets=MemoryDatasets(),
-        reports=MemoryReports(),
-        jobs=MemoryJobs(),
-        gates=MemoryGates(),
-        queue=MemoryQueue(),
-        parts=MemoryParts(),
-        baselines=MemoryBaselines(),
-    )
+    return memory_services()
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import yaml
 
-from api.contracts import memory_services
 from api.main import create_app
 from service import logs
 from service.operations import Services, perform
+from service.storage.memory import memory_services
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "examples" / "scifact_halves"

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import yaml
 
-from api.contracts import memory_services
 from api.main import create_app
 from service.gate import read_policy
 from service.operations import perform
+from service.storage.memory import memory_services
 from workers.local import run
 
 ROOT = Path(__file__).parent.parent
@@ -90,6 +90,7 @@ BINDINGS: dict[str, Bound] = {
         "present": (CLINC / "minilm.npy", None), "candidate": (CLINC / "e5small_q4.npy", None),
         **INTENTS,
     },
+    "index_precision": {"rows": (CLINC / "e5small_q4.npy", None)},
 }  # fmt: skip
 
 
@@ -101,13 +102,29 @@ def judged(name: str, changes: Bound | None = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("name", "verdict"),
-    [("halves", "pass"), ("paraphrases_kept", "pass"), ("group_structure_kept", "fail")],
+    [
+        ("halves", "pass"),
+        ("paraphrases_kept", "pass"),
+        ("group_structure_kept", "fail"),
+        ("index_precision", "pass"),
+    ],
 )
 def test_a_sample_policy_has_the_verdict_its_comment_states(name: str, verdict: str) -> None:
     """The word stands there too."""
     assert judged(name)["verdict"] == verdict
     comment = (EXAMPLES / f"policies/{name}.yaml").read_text().partition("version:")[0]
     assert f": {verdict}." in comment
+
+
+def test_a_stricter_precision_rule_fails_on_the_same_interval() -> None:
+    """.97 passes and .999 fails: all of the interval lies between them."""
+    rules = judged("index_precision")["rules"]
+    loose, strict = (
+        rule for rule in rules if "int8_per_vector_gallery.overlap" in rule["rule"]["measure"]
+    )
+    assert (loose["verdict"], strict["verdict"]) == ("pass", "fail")
+    assert loose["interval"] == strict["interval"]
+    assert 0.97 < loose["interval"]["low"] < loose["interval"]["high"] < 0.999
 
 
 def test_every_sample_policy_has_a_stated_verdict() -> None:

@@ -55,8 +55,11 @@ def bound(store: Any) -> dict[str, Any]:
 def start(services: Services, bound: dict[str, Any]) -> Callable[..., GateRun]:
     """Start the policy with these changes."""
 
-    def run(on: Services = services, inputs: Any = None, **changes: Any) -> GateRun:
-        return run_gate(on, "default", {**POLICY, **changes}, inputs or bound, {"run": "1"})
+    def run(
+        on: Services = services, inputs: Any = None, run_id: str | None = None, **changes: Any
+    ) -> GateRun:
+        policy = {**POLICY, **changes}
+        return run_gate(on, "default", policy, inputs or bound, {"run": "1"}, run_id)
 
     return run
 
@@ -194,6 +197,55 @@ def test_an_outage_while_cancelling_does_not_keep_other_jobs(
         start()
     assert len(stopped) == 2
     assert services.jobs.active() == []
+
+
+def test_each_level_of_a_check_has_one_job_however_often_it_is_tried(
+    start: Any, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt dies before the run is stored: the next takes its jobs over, three, not six."""
+    run_id, create = "gate_" + "1" * 24, services.gates.create
+    changes = {"rules": BLOCKING, "familywise": True, "run_id": run_id}
+    with monkeypatch.context() as dying:
+        dying.setattr(services.gates, "create", _killed)
+        dying.setattr("service.gating.cancel", lambda *_: None)  # nobody is there to cancel
+        with pytest.raises(_Killed):
+            start(**changes)
+    before = set(services.jobs.active())
+    assert services.gates.create == create
+    run = start(**changes)
+    assert {*run.jobs.values(), *run.fail_jobs.values()} == before
+    assert len(before) == 3
+    assert set(services.jobs.active()) == before
+    assert start(**changes) == run
+
+
+def test_a_baseline_that_moved_between_attempts_is_not_judged_on_old_jobs(
+    start: Any, services: Services, bound: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs of a run are of the data the run says it judged."""
+    run_id = "gate_" + "2" * 24
+    inputs = {**bound, "left": {"baseline": "prod"}}
+    services.baselines.set("default", "prod", bound["right"]["dataset"], None)
+    with monkeypatch.context() as dying:
+        dying.setattr(services.gates, "create", _killed)
+        dying.setattr("service.gating.cancel", lambda *_: None)
+        with pytest.raises(_Killed):
+            start(inputs=inputs, run_id=run_id)
+    services.baselines.set("default", "prod", bound["left"]["dataset"], None)
+    run = start(inputs=inputs, run_id=run_id)
+    assert run.inputs["left"].model_dump() == bound["left"]
+    for job, role in (("shape", "vectors"), ("floor", "a")):
+        found = services.jobs.get("default", run.jobs[job]).inputs[role]
+        assert not isinstance(found, list)
+        assert found.dataset == bound["left"]["dataset"]
+
+
+class _Killed(BaseException):
+    """The process is gone."""
+
+
+def _killed(*_: Any) -> None:
+    raise _Killed
 
 
 def test_unknown_data_starts_nothing(start: Any, services: Services, bound: dict[str, Any]) -> None:

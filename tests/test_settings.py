@@ -15,6 +15,8 @@ from service.settings import Settings
 NUMBERS = [
     "ASSAY_THREADS", "ASSAY_JOB_DEADLINE_S", "ASSAY_JOB_ATTEMPTS", "ASSAY_JOB_RETENTION_S",
     "ASSAY_QUEUE_DEPTH", "ASSAY_MAX_BODY_BYTES", "ASSAY_MAX_ROWS", "ASSAY_MAX_DIMENSIONS",
+    "ASSAY_UPLOADS_PER_MINUTE", "ASSAY_SUBMITS_PER_MINUTE", "ASSAY_POLLS_PER_MINUTE",
+    "ASSAY_PROJECT_JOBS", "ASSAY_PROJECT_BYTES",
 ]  # fmt: skip
 
 
@@ -28,6 +30,10 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert (found.queue_depth, found.log_level) == (10_000, "info")
     assert found.limits.body_bytes == 8_589_934_592
     assert (found.limits.rows, found.limits.dimensions) == (100_000_000, 4096)
+    quotas = found.quotas
+    assert (quotas.uploads_per_minute, quotas.submits_per_minute) == (1200, 6000)
+    assert quotas.polls_per_minute == 30_000
+    assert (quotas.project_jobs, quotas.project_bytes) == (5000, 274_877_906_944)
     assert found.threads == len(os.sched_getaffinity(0))
 
 
@@ -45,7 +51,9 @@ def test_every_documented_variable_is_read(tmp_path: Path) -> None:
     assert [
         found.threads, found.deadline_s, found.attempts, found.retention_s, found.queue_depth,
         found.limits.body_bytes, found.limits.rows, found.limits.dimensions,
-    ] == list(range(11, 19))  # fmt: skip
+        found.quotas.uploads_per_minute, found.quotas.submits_per_minute,
+        found.quotas.polls_per_minute, found.quotas.project_jobs, found.quotas.project_bytes,
+    ] == list(range(11, 24))  # fmt: skip
     documented = set(re.findall(r"^    ([A-Z_]+) ", settings.__doc__ or "", re.MULTILINE))
     assert documented == set(env)
 

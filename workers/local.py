@@ -19,14 +19,10 @@ from service.job import Progress
 from service.operations import Services, Upload, perform, report_bytes, submit
 from service.request import parse_request
 from service.storage.memory import (
-    MemoryBaselines,
     MemoryDatasets,
     MemoryDraft,
-    MemoryGates,
     MemoryJobs,
-    MemoryParts,
-    MemoryQueue,
-    MemoryReports,
+    memory_services,
 )
 from service.views import check_view
 
@@ -81,14 +77,9 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
     """
     logs.configure(logging.WARNING)
     datasets = _MappedDatasets()
-    services = Services(
+    services = memory_services(
         datasets=datasets,
-        reports=MemoryReports(),
         jobs=_Told(progress),
-        gates=MemoryGates(),
-        queue=MemoryQueue(),
-        parts=MemoryParts(),
-        baselines=MemoryBaselines(),
         threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
     )
     inputs = request.get("inputs")

@@ -8,7 +8,7 @@ import structlog
 from pydantic import ValidationError
 
 from service.errors import TimedOut
-from service.job import COMBINE, FETCH, WHOLE, Job, Pool, State, Step, job_of, now, steps
+from service.job import COMBINE, Job, Pool, State, Step, first_step, job_of, now, steps
 from service.operations import Services, complete, fail
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisJobs
@@ -86,10 +86,8 @@ class Sweeper:
 
     def _wanted(self, job: Job) -> list[Step]:
         """The steps that come next."""
-        if job.awaiting is not None:
-            return [FETCH]
         if job.plan is None:
-            return [WHOLE]
+            return [first_step(job)]
         done = self._jobs.done(job.id)
         if complete(job, done) or self._deserted >= SWEEPS_WITHOUT_SHARD_WORKERS:
             return [COMBINE]

@@ -9,16 +9,17 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ValidationError
 
 from api.deps import Reader, Submitter, Use, conditional, json_body
-from api.problems import answers
+from api.problems import guarded
 from service.baseline import BASELINE_NAME, Baseline
 from service.errors import InvalidRequest
+from service.redaction import KEPT
 from service.references import DatasetRef, Model
 from service.request import invalid
 
 BODY_BYTES = 1 << 16
 router = APIRouter(prefix="/v1/baselines", tags=["baselines"])
 Name = Annotated[
-    str, Path(description="Lower-case letters, digits, `_` and `-`.", pattern=BASELINE_NAME)
+    str, Path(description="Lower-case letters, digits, `_` and `-`.", pattern=BASELINE_NAME), KEPT
 ]
 
 
@@ -40,11 +41,10 @@ class BaselinePage(Model):
 @router.put(
     "/{name}",
     response_model=Baseline,
-    responses=answers(
-        "invalid-request", "malformed-payload", "unknown-dataset", "payload-too-large",
-        "unauthorised", "forbidden",
+    responses=guarded(
+        "invalid-request", "malformed-payload", "unknown-dataset", "payload-too-large"
     ),
-)  # fmt: skip
+)
 async def set_baseline(request: Request, name: Name, services: Use, caller: Submitter) -> Response:
     """Let a name stand for a dataset from now on: `{"dataset": id}`. What it stood for is kept."""
     body = await json_body(request, BODY_BYTES)
@@ -67,7 +67,7 @@ async def set_baseline(request: Request, name: Name, services: Use, caller: Subm
 @router.get(
     "/{name}",
     response_model=BaselineView,
-    responses=answers("unknown-baseline", "unauthorised", "forbidden"),
+    responses=guarded("invalid-request", "unknown-baseline"),
 )
 def get_baseline(
     request: Request,
@@ -81,7 +81,7 @@ def get_baseline(
     return conditional(request, BaselineView(**past[0].model_dump(), history=past))
 
 
-@router.get("", responses=answers("unauthorised", "forbidden"))
+@router.get("", responses=guarded("invalid-request"))
 def list_baselines(
     services: Use,
     caller: Reader,

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from api.deps import Reader
-from api.problems import answers
+from api.problems import guarded
 from service.checks import CATALOGUE
 from service.references import Model
 from service.request import check_of
@@ -22,13 +22,13 @@ class Catalogue(Model):
     items: list[CheckView]
 
 
-@router.get("", responses=answers("unauthorised", "forbidden"))
+@router.get("", responses=guarded())
 def list_checks(caller: Reader) -> Catalogue:
     """All checks."""
     return Catalogue(items=[check_view(check) for check in CATALOGUE])
 
 
-@router.get("/{kind}", responses=answers("unknown-check", "unauthorised", "forbidden"))
+@router.get("/{kind}", responses=guarded("unknown-check"))
 def get_check(
     kind: Annotated[str, Path(description="Kind of check.")], caller: Reader
 ) -> CheckView:

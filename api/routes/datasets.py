@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.deps import (
     Reader,
     Submitter,
+    Uploader,
     Use,
     applied,
     chunks,
@@ -20,16 +23,46 @@ from api.deps import (
     wait_for,
     wanted_wait,
 )
-from api.problems import answers
+from api.problems import guarded
 from api.routes.jobs import JobView, ended, progress_headers, view
 from service.dataset_record import DatasetRecord
 from service.formats import ImportBody, Options
 from service.operations import Services, Upload, import_dataset, remove_dataset, vectors_file
-from service.references import Spec
+from service.redaction import Plain
+from service.references import Model, Spec
+from service.uploads import body_key
 
 PIECE_BYTES = 1 << 20
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 DatasetId = Annotated[str, Path(description="Id returned by `POST /v1/datasets`.")]
+
+
+Sha256 = Annotated[
+    str | None,
+    Query(pattern="^[0-9a-f]{64}$", description="Only the dataset a body of this SHA-256 became."),
+]
+Name = Annotated[Plain | None, Query(max_length=200, description="A name for people.")]
+Encoder = Annotated[Plain | None, Query(max_length=200, description="Name of the encoder.")]
+Revision = Annotated[Plain | None, Query(max_length=200, description="Its version.")]
+Dtype = Annotated[
+    Literal["bf16"] | None, Query(description="Read 2-byte words of a .npy as bfloat16.")
+]
+IdColumn = Annotated[
+    str | None, Query(max_length=200, description="Column of a table or CSV that holds ids.")
+]
+VectorColumn = Annotated[
+    str | None,
+    Query(max_length=200, description="Column of a table that holds vectors, if several can."),
+]
+DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):")
+
+
+class DatasetPage(Model):
+    """Some datasets, newest first."""
+
+    items: list[DatasetRecord]
+    next_cursor: str | None
+    """Pass it as `cursor` for the next page; null on the last."""
 
 
 @router.post(
@@ -39,29 +72,23 @@ DatasetId = Annotated[str, Path(description="Id returned by `POST /v1/datasets`.
     responses={
         200: {"model": DatasetRecord, "description": "This project has the same content already."},
         202: {"model": JobView, "description": "A job imports the rows; its result is the dataset."},
-        **answers(
+        **guarded(
             "invalid-request", "malformed-payload", "shape-mismatch", "duplicate-ids",
-            "payload-too-large", "unsupported-format", "queue-full", "source-denied",
-            "unauthorised", "forbidden",
-        ),
+            "payload-too-large", "unsupported-format", "queue-full", "source-denied"),
     },
 )  # fmt: skip
 async def add_dataset(
     request: Request,
     services: Use,
-    caller: Submitter,
-    name: Annotated[str | None, Query(max_length=200, description="A name for people.")] = None,
-    model: Annotated[str | None, Query(max_length=200, description="Name of the encoder.")] = None,
-    revision: Annotated[str | None, Query(max_length=200, description="Its version.")] = None,
-    dtype: Annotated[
-        Literal["bf16"] | None, Query(description="Read 2-byte words of a .npy as bfloat16.")
-    ] = None,
-    id_column: Annotated[
-        str | None, Query(max_length=200, description="Column of a table or CSV that holds ids.")
-    ] = None,
-    vector_column: Annotated[
-        str | None,
-        Query(max_length=200, description="Column of a table that holds vectors, if several can."),
+    caller: Uploader,
+    name: Name = None,
+    model: Encoder = None,
+    revision: Revision = None,
+    dtype: Dtype = None,
+    id_column: IdColumn = None,
+    vector_column: VectorColumn = None,
+    content_digest: Annotated[
+        str | None, Header(description="RFC 9530, `sha-256=:<base64>:`; checked, and remembered.")
     ] = None,
 ) -> Response:
     """
@@ -70,8 +97,10 @@ async def add_dataset(
     `application/x-npy` for rows, `application/vnd.apache.parquet` and `.arrow.stream` for tables with a
     column of vectors, `text/csv` for columns, `application/json` for small sets of both, or, with
     `source`, for where the rows live: a job imports them.
-    Non-finite and zero rows are accepted and counted in `facts`.
+    Non-finite and zero rows are accepted and counted in `facts`. What was sent with a
+    `Content-Digest` can be found by it, so that it need not be sent again.
     """
+    digest = DIGEST.search(content_digest or "")
     upload = await asyncio.to_thread(
         Upload,
         services,
@@ -80,6 +109,7 @@ async def add_dataset(
         Options(dtype, id_column, vector_column),
         name,
         Spec(model=model, revision=revision),
+        base64.b64decode(digest[1]).hex() if digest else None,
     )
     try:
         async for chunk in chunks(request, services.limits.body_bytes, PIECE_BYTES):
@@ -129,10 +159,40 @@ async def _import(request: Request, services: Services, project: str, body: Impo
     )
 
 
+@router.get("", responses=guarded("invalid-request"))
+def list_datasets(
+    services: Use,
+    caller: Reader,
+    body_sha256: Sha256 = None,
+    content_type: Annotated[
+        str, Query(max_length=200, description="With `body_sha256`: how the body was sent.")
+    ] = "application/x-npy",
+    model: Encoder = None,
+    revision: Revision = None,
+    dtype: Dtype = None,
+    id_column: IdColumn = None,
+    vector_column: VectorColumn = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Most datasets to list.")] = 50,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> DatasetPage:
+    """
+    Datasets of this project, newest first.
+
+    With `body_sha256` at most one: what an upload of that body with the same query has become.
+    """
+    if body_sha256 is None:
+        page = services.datasets.page(caller.project, limit, cursor)
+        return DatasetPage(items=page.items, next_cursor=page.next_cursor)
+    spec, options = Spec(model=model, revision=revision), Options(dtype, id_column, vector_column)
+    body = body_key(content_type, options, spec, body_sha256)
+    found = services.datasets.of_body(caller.project, body)
+    return DatasetPage(items=[] if found is None else [found], next_cursor=None)
+
+
 @router.get(
     "/{dataset_id}",
     response_model=DatasetRecord,
-    responses=answers("unknown-dataset", "unauthorised", "forbidden"),
+    responses=guarded("unknown-dataset"),
 )
 def get_dataset(request: Request, dataset_id: DatasetId, services: Use, caller: Reader) -> Response:
     """Metadata of a dataset."""
@@ -145,7 +205,7 @@ def get_dataset(request: Request, dataset_id: DatasetId, services: Use, caller: 
     responses={
         200: {"content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}}},
         304: {"description": "The rows have this ETag."},
-        **answers("invalid-request", "unknown-dataset", "unauthorised", "forbidden"),
+        **guarded("invalid-request", "unknown-dataset"),
     },
 )
 def get_vectors(request: Request, dataset_id: DatasetId, services: Use, caller: Reader) -> Response:
@@ -168,7 +228,7 @@ def get_vectors(request: Request, dataset_id: DatasetId, services: Use, caller: 
     "/{dataset_id}",
     status_code=204,
     response_class=Response,
-    responses=answers("unknown-dataset", "dataset-in-use", "unauthorised", "forbidden"),
+    responses=guarded("unknown-dataset", "dataset-in-use"),
 )
 def delete_dataset(dataset_id: DatasetId, services: Use, caller: Submitter) -> Response:
     """Delete a dataset no unfinished job needs and no baseline stands for; reports on it stay."""

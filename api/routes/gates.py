@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ValidationError
 
 from api.deps import (
+    Once,
     Reader,
     Submitter,
     Use,
@@ -21,13 +22,14 @@ from api.deps import (
     wanted_tag,
     wanted_wait,
 )
-from api.problems import RETRY_AFTER_S, answers
+from api.problems import RETRY_AFTER_S, guarded
 from service.baseline import Baseline, BaselineName
 from service.check import Warned
 from service.errors import InvalidRequest
 from service.gate import InputKind, RuleResult, Verdict, read_policy, verdict_page
 from service.gating import cancel_gate, promote, read_gate, run_gate
 from service.job import GateRun
+from service.once import once
 from service.references import ColumnRef, DatasetRef, Model
 from service.request import invalid
 
@@ -123,29 +125,28 @@ def _headers(run: GateView) -> dict[str, str]:
     response_model=GateView,
     responses={
         200: {"model": GateView, "description": "Judged already."},
-        **answers(
+        **guarded(
             "invalid-request", "malformed-payload", "unknown-check", "unknown-dataset",
-            "shape-mismatch", "queue-full", "payload-too-large", "unauthorised", "forbidden",
-        ),
+            "shape-mismatch", "queue-full", "payload-too-large", "idempotency-conflict",
+            "idempotency-in-flight"),
     },
 )  # fmt: skip
-async def start_gate(request: Request, services: Use, caller: Submitter) -> Response:
+async def start_gate(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
     """
     Run a policy on data: `{"policy": {...}, "inputs": {name: value}}`, values as those of a job.
 
-    Every check is an ordinary job, answered from a stored report where there is one.
+    Every check is an ordinary job, answered from a stored report where there is one. With an
+    `Idempotency-Key` a repeat answers with the gate run as it is now.
     """
     wait = wanted_wait(request)
     body = await json_body(request, services.limits.text_bytes)
     if not isinstance(body, dict) or not body.keys() <= {"policy", "inputs", "tags"}:
         raise InvalidRequest("A gate request is an object with `policy`, `inputs` and `tags`.")
-    tags = body.get("tags", {})
-    if not isinstance(tags, dict) or not all(isinstance(v, str) for v in tags.values()):
-        raise InvalidRequest("`tags` is an object of strings.")
 
     def start() -> GateView:
-        run = run_gate(services, caller.project, body.get("policy"), body.get("inputs", {}), tags)
-        return view(run)
+        policy, inputs, tags = body.get("policy"), body.get("inputs", {}), body.get("tags", {})
+        with once(services.claims, caller.project, router.prefix, key, body, "gate") as run_id:
+            return view(run_gate(services, caller.project, policy, inputs, tags, run_id))
 
     run = await asyncio.to_thread(start)
     if wait and not _ended(run):
@@ -163,11 +164,8 @@ async def start_gate(request: Request, services: Use, caller: Submitter) -> Resp
 @router.post(
     "/validate",
     response_model=PolicyView,
-    responses=answers(
-        "invalid-request", "malformed-payload", "unknown-check", "payload-too-large",
-        "unauthorised", "forbidden",
-    ),
-)  # fmt: skip
+    responses=guarded("invalid-request", "malformed-payload", "unknown-check", "payload-too-large"),
+)
 async def validate_policy(request: Request, services: Use, caller: Reader) -> PolicyView:
     """Read a policy, `{"policy": {...}}`, as starting a gate does; nothing runs and nothing is kept."""
     body = await json_body(request, services.limits.text_bytes)
@@ -182,7 +180,7 @@ async def validate_policy(request: Request, services: Use, caller: Reader) -> Po
     )
 
 
-@router.get("", responses=answers("invalid-request", "unauthorised", "forbidden"))
+@router.get("", responses=guarded("invalid-request"))
 def list_gates(
     services: Use,
     caller: Reader,
@@ -202,7 +200,7 @@ def list_gates(
     responses={
         200: {"content": {MARKDOWN: {"schema": {"type": "string"}}}},
         304: {"description": "Nothing has changed since this ETag."},
-        **answers("unknown-gate", "unauthorised", "forbidden"),
+        **guarded("unknown-gate"),
     },
 )
 async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Reader) -> Response:
@@ -223,11 +221,14 @@ async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Rea
 @router.post(
     "/{gate_id}/promote",
     response_model=Baseline,
-    responses=answers(
-        "invalid-request", "malformed-payload", "unknown-gate", "gate-not-passed",
-        "payload-too-large", "unauthorised", "forbidden",
+    responses=guarded(
+        "invalid-request",
+        "malformed-payload",
+        "unknown-gate",
+        "gate-not-passed",
+        "payload-too-large",
     ),
-)  # fmt: skip
+)
 async def promote_input(
     request: Request, gate_id: GateId, services: Use, caller: Submitter
 ) -> Response:
@@ -246,7 +247,7 @@ async def promote_input(
 @router.delete(
     "/{gate_id}",
     response_model=GateView,
-    responses=answers("unknown-gate", "unauthorised", "forbidden"),
+    responses=guarded("unknown-gate"),
 )
 def stop_gate(request: Request, gate_id: GateId, services: Use, caller: Submitter) -> Response:
     """Cancel a gate and its jobs; a judged gate stays as it is."""

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.deps import LONGEST_WAIT_S, Reader, Use
-from api.problems import answers
+from api.problems import answers, guarded
+from api.rates import Kind
 from service.checks import CATALOGUE
 from service.errors import Unavailable
 from service.job import Pool
@@ -31,6 +32,24 @@ class Readiness(Health):
     """Live workers by queue; with fewer than two for shards, each job is computed by one process."""
 
 
+class RatesView(Model):
+    """Requests one key may send in a minute; more get 429."""
+
+    uploads: int
+    submits: int
+    """Everything else that starts, stops or changes something."""
+    polls: int
+
+
+class UsageView(Model):
+    """What this project holds now."""
+
+    jobs: int
+    """Those that have not ended."""
+    bytes: int
+    """Size of its datasets."""
+
+
 class LimitsView(Model):
     """What is refused with 413, 422 or 429 above it."""
 
@@ -50,6 +69,12 @@ class LimitsView(Model):
     """Seconds a job may run."""
     rows_per_check: dict[str, int]
     """Row limits of checks that have one."""
+    requests_per_minute: RatesView
+    project_jobs: int
+    """Unfinished jobs a project may have."""
+    project_bytes: int
+    """Size of all datasets a project may have."""
+    used: UsageView
 
 
 @router.get("/healthz")
@@ -98,7 +123,7 @@ async def ready(request: Request) -> Readiness:
     return Readiness(status="ready", workers=workers)
 
 
-@router.get("/v1/limits", responses=answers("unauthorised", "forbidden"))
+@router.get("/v1/limits", responses=guarded())
 def limits(services: Use, caller: Reader) -> LimitsView:
     """Declared limits."""
     return LimitsView(
@@ -113,10 +138,23 @@ def limits(services: Use, caller: Reader) -> LimitsView:
         rows_per_check={
             check.kind: check.row_limit for check in CATALOGUE if check.row_limit is not None
         },
+        requests_per_minute=RatesView(
+            **{kind.value: kind.per_minute(services.quotas) for kind in Kind}
+        ),
+        project_jobs=services.quotas.project_jobs,
+        project_bytes=services.quotas.project_bytes,
+        used=UsageView(
+            jobs=services.jobs.unfinished(caller.project),
+            bytes=services.datasets.stored_bytes(caller.project),
+        ),
     )
 
 
-@router.get("/metrics", response_class=Response, responses=answers("unauthorised", "forbidden"))
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses=guarded(),
+)
 def metrics(request: Request, services: Use, caller: Reader) -> Response:
     """Prometheus metrics."""
     return Response(request.app.state.metrics.render(services), media_type=CONTENT_TYPE_LATEST)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.deps import (
+    Once,
     Reader,
     Submitter,
     Use,
@@ -19,9 +20,10 @@ from api.deps import (
     wanted_tag,
     wanted_wait,
 )
-from api.problems import RETRY_AFTER_S, Problem, answers, problem
+from api.problems import RETRY_AFTER_S, Problem, guarded, problem
 from service import operations
 from service.job import IMPORT, IMPORTED, Job, Progress, State, StoredInputs
+from service.once import once
 from service.operations import Services
 from service.references import DatasetRef, Model
 from service.report import AnyReport
@@ -125,25 +127,26 @@ def progress_headers(job: JobView) -> dict[str, str]:
     response_model=JobView,
     responses={
         200: {"model": JobView, "description": "The job has ended already."},
-        **answers(
+        **guarded(
             "invalid-request", "shape-mismatch", "dimension-mismatch", "ids-mismatch",
             "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
             "malformed-payload", "unknown-check", "unknown-dataset", "payload-too-large",
-            "queue-full", "source-denied", "unauthorised", "forbidden",
-        ),
+            "queue-full", "source-denied", "idempotency-conflict", "idempotency-in-flight"),
     },
 )  # fmt: skip
-async def submit_job(request: Request, services: Use, caller: Submitter) -> Response:
+async def submit_job(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
     """
     Ask for a report. The answer is immediate; poll `Location`, or send `Prefer: wait=N`.
 
     Everything that is wrong and knowable from metadata is refused here, with the rows concerned.
+    With an `Idempotency-Key` a repeat answers with the job as it is now.
     """
     wait = wanted_wait(request)
     body = await json_body(request, services.limits.text_bytes)
 
     def accept() -> JobView:
-        job = operations.submit(services, caller.project, parse_request(body))
+        with once(services.claims, caller.project, router.prefix, key, body, "job") as job_id:
+            job = operations.submit(services, caller.project, parse_request(body), job_id)
         return view(services, job)
 
     job = await asyncio.to_thread(accept)
@@ -161,7 +164,7 @@ def _read(services: Services, project: str, job_id: str) -> JobView:
     return view(services, services.jobs.get(project, job_id))
 
 
-@router.get("", responses=answers("invalid-request", "unauthorised", "forbidden"))
+@router.get("", responses=guarded("invalid-request"))
 def list_jobs(
     services: Use,
     caller: Reader,
@@ -181,7 +184,7 @@ def list_jobs(
     response_model=JobView,
     responses={
         304: {"description": "Nothing has changed since this ETag."},
-        **answers("unknown-job", "unauthorised", "forbidden"),
+        **guarded("unknown-job"),
     },
 )
 async def get_job(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:
@@ -194,7 +197,7 @@ async def get_job(request: Request, job_id: JobId, services: Use, caller: Reader
 @router.delete(
     "/{job_id}",
     response_model=JobView,
-    responses=answers("unknown-job", "unauthorised", "forbidden"),
+    responses=guarded("unknown-job"),
 )
 def cancel_job(request: Request, job_id: JobId, services: Use, caller: Submitter) -> Response:
     """Stop a job, in the queue or inside a computation; a job that has ended stays as it is."""
@@ -207,7 +210,7 @@ def cancel_job(request: Request, job_id: JobId, services: Use, caller: Submitter
     response_model=AnyReport,
     responses={
         304: {"description": "The report has this ETag."},
-        **answers("unknown-job", "report-not-ready", "unauthorised", "forbidden"),
+        **guarded("unknown-job", "report-not-ready"),
     },
 )
 def get_report(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:

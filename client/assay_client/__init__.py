@@ -2,8 +2,10 @@
 Client of Assay, a service that tests embeddings before they are trusted.
 
     with Assay() as assay:
-        job = assay.submit({"kind": "geometry", "inputs": {"vectors": {"path": "rows.npy"}}})
-        print(assay.report(assay.wait(job))["readings"])
+        report = assay.run({"kind": "geometry", "inputs": {"vectors": {"path": "rows.npy"}}})
+        print(report["readings"])
+
+`AsyncAssay` is the same to be awaited.
 """
 
 from __future__ import annotations
@@ -11,18 +13,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay_client.api import Assay
+    from assay_client.api import Assay, AsyncAssay
     from assay_client.problems import AssayError
 
-__all__ = ["Assay", "AssayError"]
+__all__ = ["Assay", "AssayError", "AsyncAssay"]
 
 
 def __getattr__(name: str) -> Any:
     """Load on first use, so that `assay --help` does not pay for HTTP."""
-    if name == "Assay":
-        from assay_client.api import Assay
+    if name in ("Assay", "AsyncAssay"):
+        from assay_client import api
 
-        return Assay
+        return getattr(api, name)
     if name == "AssayError":
         from assay_client.problems import AssayError
 

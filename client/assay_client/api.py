@@ -1,45 +1,44 @@
-"""Assay: upload, submit, wait, read."""
+"""Assay and AsyncAssay: upload, submit, wait, read. Both carry the same flows out."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
-from assay_client import requests
-from assay_client.http import Transport, items_of, object_of, retry_after
-from assay_client.problems import Mistake
+from assay_client.drivers import AsyncDriver, Driver, address
+from assay_client.exchange import Exchange, without_credentials
+from assay_client.flows import Flows, id_of
+from assay_client.payload import Array, payload
+from assay_client.records import Dataset, GateRun, Job, Policy, Report
 from assay_client.requests import Json
+from assay_client.steps import Flow, UploadProgress
 
 if TYPE_CHECKING:
     import httpx
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
-CHUNK_BYTES = 1 << 20
-HOLD_S = 30
-HOLD_WATCHED_S = 2
-"""How long the server may hold an answer while somebody watches the progress."""
-SHORTEST_ROUND_S = 0.2
-OUTAGE_S = 120.0
-"""How long the server may be away while a job is waited for: the job is safe."""
-
-JOB_ENDED = ("succeeded", "failed", "cancelled")
-GATE_ENDED = ("done", "cancelled")
-
-CONTENT_TYPES = {".npy": "application/x-npy", ".csv": "text/csv"}
-NPY_MAGIC = b"\x93NUMPY"
-
-UploadProgress = Callable[[str, int, int], None]
-"""Called with the name, the bytes sent and all bytes (0 where unknown)."""
-Watch = Callable[[Json], None]
+T = TypeVar("T")
+Source = str | Path | BinaryIO | Array
+Watch = Callable[[Any], None]
 """Called with a job or gate run each time it has changed."""
 
 
-class Assay:
+class _Client:
+    """What both clients know of their server."""
+
+    server: str
+    """Address of the server, without credentials."""
+
+    def __init__(self, server: str | None, tell: Callable[[str], None] | None) -> None:
+        self._address = server or os.environ.get("ASSAY_SERVER") or DEFAULT_SERVER
+        self.server = str(without_credentials(address(self._address)))
+        self._flows = Flows(Exchange(self.server, tell))
+
+
+class Assay(_Client):
     """A server, as a pipeline uses it."""
 
     def __init__(
@@ -55,21 +54,12 @@ class Assay:
 
         `tell` is called with a line for people when the server has to be waited for.
         """
-        self._http = Transport(
-            server or os.environ.get("ASSAY_SERVER") or DEFAULT_SERVER,
-            api_key or os.environ.get("ASSAY_API_KEY"),
-            transport,
-            tell,
-        )
-
-    @property
-    def server(self) -> str:
-        """Address of the server."""
-        return self._http.server
+        super().__init__(server, tell)
+        self._driver = Driver(self._address, api_key or os.environ.get("ASSAY_API_KEY"), transport)
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._driver.close()
 
     def __enter__(self) -> Self:
         return self
@@ -82,183 +72,286 @@ class Assay:
     ) -> None:
         self.close()
 
+    def _run(self, flow: Flow[T]) -> T:
+        return self._driver.run(flow)
+
     def upload(
         self,
-        source: str | Path | BinaryIO,
+        source: Source,
         name: str | None = None,
         progress: UploadProgress | None = None,
-    ) -> Json:
-        """Store a .npy or .csv file, or an open binary file of either kind; the dataset."""
-        if isinstance(source, (str, Path)):
-            path = Path(source)
-            content_type = content_type_of(path)
-            with path.open("rb") as file:
-                return self._upload(file, content_type, name or path.name, progress)
-        start = source.tell()
-        content_type = "application/x-npy" if source.read(6) == NPY_MAGIC else "text/csv"
-        source.seek(start)
-        return self._upload(source, content_type, name, progress)
+        *,
+        model: str | None = None,
+        revision: str | None = None,
+    ) -> Dataset:
+        """
+        Store a .npy or .csv file, an open binary file of either kind, or a NumPy array.
 
-    def _upload(
-        self,
-        file: BinaryIO,
-        content_type: str,
-        name: str | None,
-        progress: UploadProgress | None,
-    ) -> Json:
-        start = file.tell()
-        total = file.seek(0, os.SEEK_END) - start
-
-        def body() -> Iterator[bytes]:
-            file.seek(start)
-            sent = 0
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
-                sent += len(chunk)
-                if progress is not None:
-                    progress(name or "upload", sent, total)
-
-        answer = self._http.send(
-            "POST",
-            "/v1/datasets",
-            headers={"Content-Type": content_type, "Content-Length": str(total)},
-            params={"name": name} if name else None,
-            body=body,
+        What the project has already is not sent again. `model` and `revision` name the encoder.
+        """
+        body = payload(source, name)
+        return self._run(
+            self._flows.upload(body, model=model, revision=revision, progress=progress)
         )
-        return object_of(answer)
 
     def upload_files(
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
     ) -> Any:
         """The inputs with every `{"path": ...}` uploaded and named by its dataset, each file once."""
-        files = requests.files(inputs, base or Path())
-        for file in files:
-            content_type_of(file)
-        ids = {file: str(self.upload(file, progress=progress)["id"]) for file in files}
-        return requests.resolve(inputs, base or Path(), ids)
+        return self._run(self._flows.upload_files(inputs, base, progress))
 
-    def dataset(self, dataset: str) -> Json:
+    def dataset(self, dataset: str) -> Dataset:
         """What is known of a stored dataset."""
-        return self._get(f"/v1/datasets/{_part(dataset)}")
+        return self._run(self._flows.get(Dataset, "datasets", dataset))
+
+    def datasets(self, *, limit: int = 20) -> list[Dataset]:
+        """The newest datasets."""
+        return self._run(self._flows.newest(Dataset, "datasets", limit))
 
     def checks(self) -> list[Json]:
         """The catalogue."""
-        return items_of(self._http.send("GET", "/v1/checks"))
+        return self._run(self._flows.checks())
 
     def check(self, kind: str) -> Json:
         """One check of the catalogue: roles, schemas of params and results, measures."""
-        return self._get(f"/v1/checks/{_part(kind)}")
+        return self._run(self._flows.get(dict, "checks", kind))
 
-    def submit(self, request: Mapping[str, Any]) -> Json:
+    def submit(
+        self,
+        request: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        progress: UploadProgress | None = None,
+    ) -> Job:
         """
         Start a job; `request` is the body of `POST /v1/jobs`.
 
-        Files named by `{"path": ...}`, relative to the working directory, are uploaded first.
+        Files named by `{"path": ...}`, relative to the working directory, are uploaded first. The
+        request is repeated until it is answered and starts one job. With a `key` of your own, kept
+        for a day, a later call with the same request is answered by that job too.
         """
-        body = {**request, "inputs": self.upload_files(request.get("inputs", {}))}
-        return object_of(self._http.send("POST", "/v1/jobs", json=body, repeatable=False))
+        return self._run(self._flows.submit(request, key, progress))
 
-    def job(self, job: str | Json) -> Json:
+    def run(
+        self,
+        request: Mapping[str, Any],
+        watch: Watch | None = None,
+        progress: UploadProgress | None = None,
+    ) -> Report:
+        """Submit, wait, and the report; a job that failed is raised with its own problem."""
+        return self._run(self._flows.run(request, watch, progress))
+
+    def job(self, job: str | Job) -> Job:
         """The job as it is now."""
-        return self._get(f"/v1/jobs/{_id(job)}")
+        return self._run(self._flows.get(Job, "jobs", id_of(job)))
 
     def jobs(
         self, *, state: str | None = None, kind: str | None = None, limit: int = 20
-    ) -> list[Json]:
+    ) -> list[Job]:
         """The newest jobs."""
-        query: dict[str, str | int] = {"limit": limit}
-        query |= {key: value for key, value in (("state", state), ("kind", kind)) if value}
-        found: list[Json] = []
-        while True:
-            page = self._http.send("GET", "/v1/jobs", params=query)
-            items = items_of(page)
-            found += items
-            cursor = object_of(page).get("next_cursor")
-            if len(found) >= limit or not cursor or not items:
-                return found[:limit]
-            query["cursor"] = cursor
+        return self._run(self._flows.newest(Job, "jobs", limit, state=state, kind=kind))
 
-    def cancel(self, job: str | Json) -> Json:
+    def cancel(self, job: str | Job) -> Job:
         """Stop a job; one that has ended stays as it is."""
-        answer = self._http.send("DELETE", f"/v1/jobs/{_id(job)}")
-        return object_of(answer) if answer.content else self.job(job)
+        return self._run(self._flows.cancel(Job, "jobs", job))
 
-    def wait(self, job: str | Json, progress: Watch | None = None) -> Json:
+    def wait(self, job: str | Job, progress: Watch | None = None) -> Job:
         """The job once it has ended, however it ended."""
-        return self._follow(f"/v1/jobs/{_id(job)}", job, JOB_ENDED, progress)
+        return self._run(self._flows.wait(job, progress))
 
-    def report(self, job: str | Json) -> Json:
+    def report(self, job: str | Job) -> Report:
         """The report of a job that succeeded."""
-        return object_of(self._report(job))
+        return self._run(self._flows.report(job))
 
-    def report_bytes(self, job: str | Json) -> bytes:
+    def report_bytes(self, job: str | Job) -> bytes:
         """The same as stored, byte for byte."""
-        return self._report(job).content
+        return self._run(self._flows.report_bytes(job))
 
-    def start_gate(self, policy: Mapping[str, Any], inputs: Mapping[str, Any]) -> Json:
+    def start_gate(
+        self,
+        policy: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        progress: UploadProgress | None = None,
+    ) -> GateRun:
         """Start the jobs of a policy on these inputs."""
-        body = {"policy": policy, "inputs": self.upload_files(inputs)}
-        return object_of(self._http.send("POST", "/v1/gates", json=body, repeatable=False))
+        body = {"policy": policy, "inputs": inputs}
+        return self._run(self._flows.start_gate(body, key, progress))
 
-    def wait_gate(self, run: str | Json, progress: Watch | None = None) -> Json:
+    def wait_gate(self, run: str | GateRun, progress: Watch | None = None) -> GateRun:
         """The gate run once it is judged or cancelled."""
-        return self._follow(f"/v1/gates/{_id(run)}", run, GATE_ENDED, progress)
+        return self._run(self._flows.wait_gate(run, progress))
 
     def gate(
         self,
         policy: Mapping[str, Any],
         inputs: Mapping[str, Any],
         progress: Watch | None = None,
-    ) -> Json:
+        *,
+        key: str | None = None,
+    ) -> GateRun:
         """Judge a policy: start it and wait; the gate run with its verdict."""
-        return self.wait_gate(self.start_gate(policy, inputs), progress)
+        body = {"policy": policy, "inputs": inputs}
+        return self._run(self._flows.gate(body, key, progress, None))
 
-    def _get(self, path: str) -> Json:
-        return object_of(self._http.send("GET", path))
+    def validate(self, policy: Mapping[str, Any]) -> Policy:
+        """What a policy wants; one with faults is raised with each of them. Nothing is started."""
+        return self._run(self._flows.validate(policy))
 
-    def _report(self, job: str | Json) -> httpx.Response:
-        return self._http.send("GET", f"/v1/jobs/{_id(job)}/report")
+    def gate_run(self, run: str | GateRun) -> GateRun:
+        """The gate run as it is now."""
+        return self._run(self._flows.get(GateRun, "gates", id_of(run)))
 
-    def _follow(
-        self, path: str, record: str | Json, ended: tuple[str, ...], watch: Watch | None
-    ) -> Json:
-        """Ask until the record has ended, each time only for what has changed."""
-        prefer = f"wait={HOLD_S if watch is None else HOLD_WATCHED_S}"
-        headers = {"Prefer": prefer}
-        current: Json | None = None if isinstance(record, str) else record
-        while current is None or current["state"] not in ended:
-            started = time.monotonic()
-            answer = self._http.send("GET", path, headers=headers, patience_s=OUTAGE_S)
-            if answer.is_success:
-                current = object_of(answer)
-                if watch is not None:
-                    watch(current)
-                if etag := answer.headers.get("ETag"):
-                    headers["If-None-Match"] = etag
-                if current["state"] in ended:
-                    break
-            pause = max(SHORTEST_ROUND_S, retry_after(answer) or 0)
-            time.sleep(max(0.0, started + pause - time.monotonic()))
-        return current
+    def gate_runs(self, *, tag: str | None = None, limit: int = 20) -> list[GateRun]:
+        """The newest gate runs; `tag` is `name:value`."""
+        return self._run(self._flows.newest(GateRun, "gates", limit, tag=tag))
+
+    def gate_markdown(self, run: str | GateRun) -> bytes:
+        """A gate run as a comment for a pull request."""
+        return self._run(self._flows.gate_markdown(run))
+
+    def cancel_gate(self, run: str | GateRun) -> GateRun:
+        """Stop a gate run and its jobs; one that is judged stays as it is."""
+        return self._run(self._flows.cancel(GateRun, "gates", run))
 
 
-def content_type_of(path: Path) -> str:
-    """How the file is sent, by its name."""
-    if not path.is_file():
-        raise Mistake(f"there is no file `{path}`")
-    known = CONTENT_TYPES.get(path.suffix.lower())
-    if known is None:
-        raise Mistake(
-            f"`{path}` cannot be uploaded: {path.suffix or 'a file without suffix'} is not "
-            f"supported, only {' and '.join(CONTENT_TYPES)}",
-            code="unsupported-format",
+class AsyncAssay(_Client):
+    """The same server from an event loop; every method as in `Assay`, awaited."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        api_key: str | None = None,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(server, tell)
+        key = api_key or os.environ.get("ASSAY_API_KEY")
+        self._driver = AsyncDriver(self._address, key, transport)
+
+    async def close(self) -> None:
+        await self._driver.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await self._driver.run(flow)
+
+    async def upload(
+        self,
+        source: Source,
+        name: str | None = None,
+        progress: UploadProgress | None = None,
+        *,
+        model: str | None = None,
+        revision: str | None = None,
+    ) -> Dataset:
+        body = payload(source, name)
+        return await self._run(
+            self._flows.upload(body, model=model, revision=revision, progress=progress)
         )
-    return known
 
+    async def upload_files(
+        self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
+    ) -> Any:
+        return await self._run(self._flows.upload_files(inputs, base, progress))
 
-def _id(record: str | Json) -> str:
-    return _part(record if isinstance(record, str) else str(record["id"]))
+    async def dataset(self, dataset: str) -> Dataset:
+        return await self._run(self._flows.get(Dataset, "datasets", dataset))
 
+    async def datasets(self, *, limit: int = 20) -> list[Dataset]:
+        return await self._run(self._flows.newest(Dataset, "datasets", limit))
 
-def _part(text: str) -> str:
-    return quote(text, safe="")
+    async def checks(self) -> list[Json]:
+        return await self._run(self._flows.checks())
+
+    async def check(self, kind: str) -> Json:
+        return await self._run(self._flows.get(dict, "checks", kind))
+
+    async def submit(
+        self,
+        request: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        progress: UploadProgress | None = None,
+    ) -> Job:
+        return await self._run(self._flows.submit(request, key, progress))
+
+    async def run(
+        self,
+        request: Mapping[str, Any],
+        watch: Watch | None = None,
+        progress: UploadProgress | None = None,
+    ) -> Report:
+        return await self._run(self._flows.run(request, watch, progress))
+
+    async def job(self, job: str | Job) -> Job:
+        return await self._run(self._flows.get(Job, "jobs", id_of(job)))
+
+    async def jobs(
+        self, *, state: str | None = None, kind: str | None = None, limit: int = 20
+    ) -> list[Job]:
+        return await self._run(self._flows.newest(Job, "jobs", limit, state=state, kind=kind))
+
+    async def cancel(self, job: str | Job) -> Job:
+        return await self._run(self._flows.cancel(Job, "jobs", job))
+
+    async def wait(self, job: str | Job, progress: Watch | None = None) -> Job:
+        return await self._run(self._flows.wait(job, progress))
+
+    async def report(self, job: str | Job) -> Report:
+        return await self._run(self._flows.report(job))
+
+    async def report_bytes(self, job: str | Job) -> bytes:
+        return await self._run(self._flows.report_bytes(job))
+
+    async def start_gate(
+        self,
+        policy: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        progress: UploadProgress | None = None,
+    ) -> GateRun:
+        body = {"policy": policy, "inputs": inputs}
+        return await self._run(self._flows.start_gate(body, key, progress))
+
+    async def wait_gate(self, run: str | GateRun, progress: Watch | None = None) -> GateRun:
+        return await self._run(self._flows.wait_gate(run, progress))
+
+    async def gate(
+        self,
+        policy: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        progress: Watch | None = None,
+        *,
+        key: str | None = None,
+    ) -> GateRun:
+        body = {"policy": policy, "inputs": inputs}
+        return await self._run(self._flows.gate(body, key, progress, None))
+
+    async def validate(self, policy: Mapping[str, Any]) -> Policy:
+        return await self._run(self._flows.validate(policy))
+
+    async def gate_run(self, run: str | GateRun) -> GateRun:
+        return await self._run(self._flows.get(GateRun, "gates", id_of(run)))
+
+    async def gate_runs(self, *, tag: str | None = None, limit: int = 20) -> list[GateRun]:
+        return await self._run(self._flows.newest(GateRun, "gates", limit, tag=tag))
+
+    async def gate_markdown(self, run: str | GateRun) -> bytes:
+        return await self._run(self._flows.gate_markdown(run))
+
+    async def cancel_gate(self, run: str | GateRun) -> GateRun:
+        return await self._run(self._flows.cancel(GateRun, "gates", run))

@@ -117,13 +117,13 @@ def gate(
     Inputs are name=file.npy, name=rows.csv:COLUMN for a column, or name=baseline:NAME for what was
     approved. Faults of the policy are shown before anything is uploaded.
     """
-    from assay_client import gates as asked
+    from assay_client.gates import refuse_misfits
 
     rules, bound = requests.read_policy(policy), requests.bindings(inputs or [])
     with _assay(server) as assay, _display() as display:
-        asked.refuse_misfits(assay, rules, bound)
+        refuse_misfits(assay, rules, bound)
         bound = assay.upload_files(bound, progress=display.upload)
-        run = assay.start_gate(rules, bound)
+        run: Any = assay.start_gate(rules, bound)
         log(f"gate run {run['id']}")
         with _going_on(
             f"gate run {run['id']}",
@@ -131,7 +131,7 @@ def gate(
         ):
             run = assay.wait_gate(run, display.gate)
         if markdown is not None:
-            save(markdown, asked.markdown(assay, run["id"]))
+            save(markdown, assay.gate_markdown(run))
     if junit is not None:
         from assay_client.verdicts import junit as as_junit
 
@@ -152,15 +152,14 @@ def gates(
     as_json: AsJson = False,
 ) -> None:
     """List the newest gate runs, or show or cancel one."""
-    from assay_client import gates as asked
-
     if cancel and run is None:
         raise Mistake("say which run to cancel: `assay gates ID --cancel`")
     with _assay(server) as assay:
         if run is not None:
-            _print_gate(asked.cancel(assay, run) if cancel else asked.run_of(assay, run), as_json)
+            one: Any = assay.cancel_gate(run) if cancel else assay.gate_run(run)
+            _print_gate(one, as_json)
             return
-        found = asked.runs(assay, tag, limit)
+        found: Any = assay.gate_runs(tag=tag, limit=limit)
     if as_json:
         print_json(found)
         return
@@ -221,19 +220,23 @@ def upload(
 
 @app.command()
 def datasets(
-    dataset: Annotated[str, typer.Argument(metavar="ID")],
+    dataset: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a stored dataset."""
+    """List the newest datasets, or show one."""
     with _assay(server) as assay:
-        found = assay.dataset(dataset)
+        found: Any = assay.datasets(limit=limit) if dataset is None else assay.dataset(dataset)
     if as_json:
         print_json(found)
         return
-    from assay_client.tables import show_dataset
+    from assay_client.tables import show_dataset, show_datasets
 
-    show_dataset(found, console())
+    if dataset is None:
+        show_datasets(found, console())
+    else:
+        show_dataset(found, console())
 
 
 @app.command()
@@ -324,9 +327,9 @@ def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
         ):
             job = assay.wait(job, display.job)
         if job["state"] != "succeeded":
-            raise AssayError.of(
-                job.get("problem") or {"code": job["state"], "detail": f"job {job['id']} has ended"}
-            )
+            from assay_client.flows import failure
+
+            raise failure(job)
         if job.get("cached"):
             log("answered from a stored report")
         return assay.report_bytes(job)

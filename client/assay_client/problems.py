@@ -8,6 +8,7 @@ What can go wrong, as the caller sees it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 NEXT_STEPS = {
@@ -15,6 +16,10 @@ NEXT_STEPS = {
     "or pass --local to `assay check`",
     "unexpected-answer": "check that ASSAY_SERVER names an Assay server",
     "unauthorised": "put an API key into ASSAY_API_KEY",
+    "forbidden": "ask for a key with that scope: `assay keys create --scope ...`",
+    "idempotency-conflict": "use a new key, or send the request the key was first used for",
+    "queue-full": "wait for jobs to end, or stop some: `assay jobs ID --cancel`",
+    "payload-too-large": "`GET /v1/limits` names every limit",
     "invalid-request": "`assay checks KIND` lists roles, params and measures",
     "unknown-check": "`assay checks` lists what there is",
     "unknown-job": "`assay jobs` lists what there is",
@@ -31,6 +36,23 @@ NEXT_STEPS = {
 """What to do about a problem, by code."""
 
 
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong."""
+
+    pointer: str
+    """JSON pointer of its place in the request, or the name of an input."""
+
+    message: str
+    """What is wrong, and what to do about it."""
+
+    count: int | None = None
+    """How many rows are concerned."""
+
+    rows: tuple[str, ...] = ()
+    """Ids of the first of them."""
+
+
 class AssayError(Exception):
     """A problem, with the code programs go by and the sentences people read."""
 
@@ -44,7 +66,7 @@ class AssayError(Exception):
     """What happened this time."""
 
     errors: list[dict[str, Any]]
-    """What is wrong where: `pointer`, `message`, and for rows `count` and the first `rows`."""
+    """What is wrong where, as the server said it; `faults` is the same, typed."""
 
     status: int | None
     """HTTP status, if an answer carried the problem."""
@@ -69,6 +91,24 @@ class AssayError(Exception):
         self.errors = [dict(error) for error in errors]
         self.status = status
         self.retry_after = retry_after
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What is wrong where, and which rows are concerned."""
+        return tuple(
+            Fault(
+                str(error.get("pointer") or "/"),
+                str(error.get("message") or ""),
+                error["count"] if isinstance(error.get("count"), int) else None,
+                tuple(map(str, error.get("rows") or ())),
+            )
+            for error in self.errors
+        )
+
+    @property
+    def next_step(self) -> str | None:
+        """What to do about it, where that is known."""
+        return next_step(self)
 
     def __str__(self) -> str:
         """One line with code and detail, then one for each fault."""

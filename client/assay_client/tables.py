@@ -54,6 +54,23 @@ def show_job(job: Json, console: Console) -> None:
             console.print(Text(printable(line), style="red"))
 
 
+def show_datasets(datasets: Sequence[Json], console: Console) -> None:
+    """Print datasets, one to a line."""
+    table = _table("dataset", "name", "rows", "dimensions", "size", "created")
+    table.columns[0].no_wrap = True
+    for dataset in datasets:
+        d = dataset.get("d")
+        table.add_row(
+            Text(dataset["id"]),
+            Text(printable(dataset.get("name") or "")),
+            Text(plain(dataset["n"])),
+            Text("columns" if d is None else plain(d)),
+            Text(size(dataset["bytes"])),
+            Text(_minute(dataset["created_at"])),
+        )
+    console.print(table if datasets else Text("no datasets", style="dim"))
+
+
 def show_dataset(dataset: Json, console: Console) -> None:
     """Print what is known of a dataset."""
     facts = dataset.get("facts") or {}

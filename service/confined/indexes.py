@@ -22,6 +22,7 @@ def read_index(path: str) -> tuple[Found, Iterator[Rows]]:
         index = faiss.read_index(path)
     except RuntimeError:
         raise Unreadable("malformed-payload", "The file is not a whole FAISS index.") from None
+    owners = [index]
     ids: NDArray[np.int64] | None = None
     if isinstance(index, (faiss.IndexIDMap, faiss.IndexIDMap2)):
         # an id map reads its inner rows under the wrong names, or aborts: it is taken apart
@@ -41,7 +42,7 @@ def read_index(path: str) -> tuple[Found, Iterator[Rows]]:
     if ids is not None and len(ids) != n:
         raise Unreadable("malformed-payload", f"The index has {n} rows and {len(ids)} ids.")
     found = Found(n, chain, lossy=not isinstance(inner, EXACT))
-    return found, _pages(inner, keys, ids, n, kind)
+    return found, _pages(inner, keys, ids, n, owners)
 
 
 def _listed_ids(index: Any) -> NDArray[np.int64]:
@@ -63,8 +64,13 @@ def _listed_ids(index: Any) -> NDArray[np.int64]:
 
 
 def _pages(
-    index: Any, keys: NDArray[np.int64] | None, ids: NDArray[np.int64] | None, n: int, kind: str
+    index: Any,
+    keys: NDArray[np.int64] | None,
+    ids: NDArray[np.int64] | None,
+    n: int,
+    owners: list[Any],
 ) -> Iterator[Rows]:
+    """`owners` hold what they own: an index inside another is freed with it."""
     step = rows_per_page(index.d, 4)
     for start in range(0, n, step):
         stop = min(start + step, n)
@@ -75,6 +81,6 @@ def _pages(
                 rows = index.reconstruct_batch(keys[start:stop])
         except RuntimeError:
             raise Unreadable(
-                "unsupported-format", f"A {kind} keeps no rows that can be read back."
+                "unsupported-format", f"A {type(owners[0]).__name__} keeps no rows that can be read back."
             ) from None
         yield Rows(rows, None if ids is None else [str(one) for one in ids[start:stop]])

@@ -18,6 +18,8 @@ LONGEST_STRING = 1 << 24
 MOST_CONTAINERS = 1 << 20
 """Bounds of what the footer of a Parquet file may unpack to."""
 FILE_MAGIC = b"ARROW1"
+STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""Without it a stream that was cut between two batches would read as a shorter one."""
 LARGEST_INTEGER = 2**63 - 1
 
 
@@ -74,6 +76,11 @@ def read_arrow(data: mmap.mmap, options: dict[str, Any]) -> tuple[Found, Iterato
         reader = pa.ipc.open_file(source)
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
     else:
+        if data[-len(STREAM_END) :] != STREAM_END:
+            raise Unreadable(
+                "malformed-payload",
+                "The Arrow stream does not end with its end marker: it is cut, or was not closed.",
+            )
         reader = pa.ipc.open_stream(source)
         batches = iter(reader)
     chosen = choose(reader.schema, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import orjson
@@ -20,6 +20,7 @@ from service.errors import (
     ShapeMismatch,
 )
 from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
+from service.redaction import KEPT
 from service.references import Encoded, InlineVectors, Label, Model, SourceRef, Spec
 from service.request import invalid
 
@@ -32,7 +33,7 @@ _NUMBERS: TypeAdapter[list[list[float]]] = TypeAdapter(
 class DatasetBody(Model):
     """A dataset as JSON; without `vectors`, columns alone."""
 
-    name: str | None = Field(default=None, max_length=200)
+    name: Annotated[str, Field(max_length=200), KEPT] | None = None
     spec: Spec = Spec()
     ids: list[str] | None = None
     columns: dict[str, list[Label | None]] = Field(default_factory=dict)
@@ -42,7 +43,7 @@ class DatasetBody(Model):
 class ImportBody(SourceRef):
     """A dataset to be read from where its rows live."""
 
-    name: str | None = Field(default=None, max_length=200)
+    name: Annotated[str, Field(max_length=200), KEPT] | None = None
 
 
 class JsonReader:

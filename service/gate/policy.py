@@ -10,10 +10,11 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from service.check import Check, Measure, Params, Slot
 from service.errors import Fault, InvalidRequest, pointer_to
 from service.gate.rule import Rule
+from service.redaction import KEPT
 from service.references import Model, ModelName
 from service.request import LARGEST_INTEGER, check_of, did_you_mean, invalid
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$"), KEPT]
 InputKind = Literal["vectors", "column"]
 MOST_LOOKS = 20
 LEVEL_DIGITS = 12
@@ -75,7 +76,7 @@ class Policy(Model):
     """What must hold before a release."""
 
     version: Literal[1]
-    name: Annotated[str, Field(min_length=1, max_length=200)]
+    name: Annotated[str, Field(min_length=1, max_length=200), KEPT]
     inputs: dict[Name, InputKind]
     """Names that are bound to data when the gate is run."""
     checks: dict[Name, PolicyCheck] = Field(min_length=1, max_length=50)

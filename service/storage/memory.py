@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import io
-import re
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import IO, Generic
+from typing import IO, Any, Generic
 
 import numpy as np
 
+from service.allowance import WINDOW_S, Allowance
 from service.baseline import Baseline
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.errors import (
-    InvalidRequest,
+    IdempotencyConflict,
+    IdempotencyInFlight,
     UnknownBaseline,
     UnknownDataset,
     UnknownGate,
     UnknownJob,
 )
 from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step, new_id, now
+from service.once import ANOTHER_BODY, HELD_S, KEPT_S, STILL_ANSWERED
 from service.ports import Draft, Page, Record
-
-CURSOR = re.compile(r"([0-9]{1,16})-((?:job|gate)_[0-9a-f]{24})")
+from service.services import Services
+from service.storage.listing import cut, matches, position, tagged
 
 
 @dataclass
@@ -53,6 +56,7 @@ class MemoryDatasets:
     def __init__(self) -> None:
         self._stored: dict[tuple[str, str], tuple[DatasetRecord, Dataset]] = {}
         self._by_content: dict[tuple[str, str], str] = {}
+        self._by_body: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
 
     def draft(self, project: str) -> Draft:
@@ -94,6 +98,18 @@ class MemoryDatasets:
     def record(self, project: str, dataset: str) -> DatasetRecord:
         return self._get(project, dataset)[0]
 
+    def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
+        stored = list(self._stored.items())
+        ours = [record for (owner, _), (record, _) in stored if owner == project]
+        return cut(ours, limit, cursor, position)
+
+    def remember_body(self, project: str, body: str, dataset: str) -> None:
+        self._by_body[project, body] = dataset
+
+    def of_body(self, project: str, body: str) -> DatasetRecord | None:
+        found = self._stored.get((project, self._by_body.get((project, body), "")))
+        return None if found is None else found[0]
+
     def load(self, project: str, dataset: str) -> Dataset:
         return self._get(project, dataset)[1]
 
@@ -122,8 +138,18 @@ class MemoryDatasets:
     def column(self, project: str, dataset: str, name: str) -> Labels:
         return self.load(project, dataset).columns[name]
 
+    def stored_bytes(self, project: str) -> int:
+        stored = list(self._stored.items())
+        return sum(_size(data) for (owner, _), (_, data) in stored if owner == project)
+
     def reachable(self) -> bool:
         return True
+
+
+def _size(data: Dataset) -> int:
+    rows = 0 if data.rows is None else data.vectors.nbytes
+    ids = sum(len(value.encode()) for value in data.ids or ())
+    return rows + ids + sum(column.codes.nbytes for column in data.columns.values())
 
 
 class MemoryReports:
@@ -166,9 +192,9 @@ class _Records(Generic[Record]):
         self._stored: dict[str, Record] = {}
         self._lock = threading.Lock()
 
-    def create(self, record: Record) -> None:
+    def create(self, record: Record) -> bool:
         with self._lock:
-            self._stored[record.id] = record
+            return self._stored.setdefault(record.id, record) is record
 
     def find(self, record_id: str) -> Record | None:
         return self._stored.get(record_id)
@@ -185,16 +211,8 @@ class _Records(Generic[Record]):
     def _page(
         self, project: str, limit: int, cursor: str | None, wanted: Callable[[Record], bool]
     ) -> Page[Record]:
-        after = None if cursor is None else parse_cursor(cursor)
-        found = [
-            record
-            for record in sorted(self._stored.values(), key=position, reverse=True)
-            if record.project == project
-            and (after is None or position(record) < after)
-            and wanted(record)
-        ]
-        items = found[:limit]
-        return Page(items, format_cursor(items[-1]) if len(found) > limit else None)
+        ours = [one for one in list(self._stored.values()) if one.project == project]
+        return cut([one for one in ours if wanted(one)], limit, cursor, position)
 
 
 class MemoryJobs(_Records[Job]):
@@ -225,6 +243,10 @@ class MemoryJobs(_Records[Job]):
 
     def active(self) -> list[str]:
         return [job.id for job in self._stored.values() if not job.state.terminal]
+
+    def unfinished(self, project: str) -> int:
+        jobs = list(self._stored.values())
+        return sum(1 for job in jobs if job.project == project and not job.state.terminal)
 
     def ended(self) -> dict[tuple[str, str], int]:
         return dict(
@@ -305,6 +327,57 @@ class MemoryBaselines:
         return sorted(name for owner, name in self._stored if owner == project)
 
 
+class MemoryClaims:
+    """Idempotency keys."""
+
+    def __init__(self, kept_s: float = KEPT_S, held_s: float = HELD_S) -> None:
+        self._kept_s, self._held_s = kept_s, held_s
+        self._bound: dict[str, tuple[float, str, str]] = {}
+        self._held: dict[str, tuple[float, str]] = {}
+        self._lock = threading.Lock()
+
+    def claim(self, key: str, body_sha256: str, new_id: str, holder: str) -> str:
+        with self._lock:
+            at = time.monotonic()
+            until, body, bound = self._bound.get(key, (at, "", ""))
+            if until > at and body != body_sha256:
+                raise IdempotencyConflict(ANOTHER_BODY)
+            if self._held.get(key, (at, ""))[0] > at:
+                raise IdempotencyInFlight(STILL_ANSWERED)
+            self._held[key] = (at + self._held_s, holder)
+            if until <= at:
+                bound = new_id
+                self._bound[key] = (at + self._kept_s, body_sha256, new_id)
+            return bound
+
+    def release(self, key: str, holder: str, *, forget: bool) -> None:
+        with self._lock:
+            if self._held.get(key, (0.0, ""))[1] != holder:
+                return
+            del self._held[key]
+            if forget:
+                self._bound.pop(key, None)
+
+
+class MemoryRates:
+    """Counts requests, by a clock of seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, bucket: str, per_minute: int) -> Allowance:
+        with self._lock:
+            at = self._clock()
+            tokens, since = self._buckets.get(bucket, (float(per_minute), at))
+            tokens = min(per_minute, tokens + (at - since) * per_minute / WINDOW_S)
+            granted = tokens >= 1
+            tokens -= granted
+            self._buckets[bucket] = (tokens, at)
+            return Allowance.of(granted, tokens, per_minute)
+
+
 class MemoryQueue:
     """Ids of steps in order; whoever owns the queue takes them out."""
 
@@ -338,34 +411,17 @@ class MemoryQueue:
         return self.shard_workers if pool is Pool.shards else 1
 
 
-def position(record: Job | GateRun) -> tuple[int, str]:
-    """Place of a record in a listing: its microsecond, then its id."""
-    return int(record.created_at.timestamp() * 1_000_000), record.id
-
-
-def format_cursor(record: Job | GateRun) -> str:
-    """Where the page after this record starts."""
-    at, record_id = position(record)
-    return f"{at}-{record_id}"
-
-
-def parse_cursor(cursor: str) -> tuple[int, str]:
-    """The place a cursor names."""
-    match = CURSOR.fullmatch(cursor)
-    if match is None:
-        raise InvalidRequest("`cursor` is not one that a listing returned.")
-    return int(match[1]), match[2]
-
-
-def matches(job: Job, state: State | None, kind: str | None, tag: tuple[str, str] | None) -> bool:
-    """Whether a listing with these filters shows the job."""
-    return (
-        (state is None or job.state is state)
-        and (kind is None or job.kind == kind)
-        and tagged(job, tag)
-    )
-
-
-def tagged(record: Job | GateRun, tag: tuple[str, str] | None) -> bool:
-    """Whether a listing of this tag shows the record."""
-    return tag is None or record.tags.get(tag[0]) == tag[1]
+def memory_services(**others: Any) -> Services:
+    """Services that hold everything in memory, but for these."""
+    ports = {
+        "datasets": MemoryDatasets(),
+        "reports": MemoryReports(),
+        "jobs": MemoryJobs(),
+        "gates": MemoryGates(),
+        "claims": MemoryClaims(),
+        "rates": MemoryRates(),
+        "queue": MemoryQueue(),
+        "parts": MemoryParts(),
+        "baselines": MemoryBaselines(),
+    }
+    return Services(**{**ports, **others})

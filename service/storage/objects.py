@@ -7,6 +7,7 @@ Datasets, reports and parts of jobs in an object store.
     <project>/datasets/<id>/codes.npy     (columns, n) int32
     <project>/datasets/<id>/dataset.json  metadata, written last: its presence is the commit
     <project>/contents/<sha256>           id of the dataset with this content, put-if-absent
+    <project>/bodies/<sha256>             id of the dataset an upload with this body became
     <project>/reports/<request_digest>    report bytes, put-if-absent
     <project>/baselines/<name>/<version>  what the name stood for, put-if-absent
     _parts/<job>/<shard>                  .npz of a job that has not ended, put-if-absent
@@ -19,6 +20,7 @@ import json
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -35,7 +37,8 @@ from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.errors import Internal, UnknownBaseline, UnknownDataset
 from service.job import new_id, now
-from service.ports import Draft
+from service.ports import Draft, Page
+from service.storage.listing import Place, cut, position
 
 PIECE_BYTES = 1 << 20
 PIECES_IN_FLIGHT = 1
@@ -43,6 +46,8 @@ PIECES_IN_FLIGHT = 1
 PARTS = "_parts"
 REMOVED = "removed.json"
 """What the metadata of a dataset is called while it is being deleted."""
+COUNTED_S = 5.0
+"""What other processes store is noticed after that."""
 DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -98,6 +103,10 @@ class ObjectDatasets:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._store = LocalStore(root, mkdir=True)
+        self._known: dict[str, dict[str, tuple[Place, int]]] = {}
+        """By project and id, a dataset's place in a listing and its size: they never change."""
+        self._counted: dict[str, tuple[float, int]] = {}
+        """By project, when it was counted and what it held."""
 
     def draft(self, project: str) -> Draft:
         return ObjectDraft(self._store, self._root, project)
@@ -123,6 +132,7 @@ class ObjectDatasets:
         self._put(f"{draft.folder}/dataset.json", record.model_dump_json().encode())
         known = self._claim(draft.project, record)
         if known is None:
+            self._grew(draft.project, record.id)
             return record, True
         self._remove(draft)
         return known, False
@@ -156,6 +166,59 @@ class ObjectDatasets:
         except FileNotFoundError:
             raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
         return DatasetRecord.model_validate_json(data)
+
+    def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
+        places = [place for place, _ in self._there(project).values()]
+        page = cut(places, limit, cursor, lambda place: place)
+        items = []
+        for _, dataset in page.items:
+            with suppress(UnknownDataset):  # deleted meanwhile
+                items.append(self.record(project, dataset))
+        return Page(items, page.next_cursor)
+
+    def stored_bytes(self, project: str) -> int:
+        counted, total = self._counted.get(project, (-COUNTED_S, 0))
+        if time.monotonic() - counted >= COUNTED_S:
+            total = sum(size for _, size in self._there(project).values())
+            self._counted[project] = time.monotonic(), total
+        return total
+
+    def _grew(self, project: str, dataset: str) -> None:
+        """A dataset was added here: it counts before the next count."""
+        if project in self._counted:
+            counted, total = self._counted[project]
+            self._counted[project] = counted, total + self._size(project, dataset)
+
+    def _size(self, project: str, dataset: str) -> int:
+        pages = obstore.list(self._store, prefix=f"{project}/datasets/{dataset}")
+        return sum(item["size"] for page in pages for item in page)
+
+    def _there(self, project: str) -> dict[str, tuple[Place, int]]:
+        """Place and size of every dataset that is there now; only new ones are read."""
+        prefixes = obstore.list_with_delimiter(self._store, prefix=f"{project}/datasets/")
+        there = [str(prefix).rsplit("/", 1)[-1] for prefix in prefixes["common_prefixes"]]
+        known = self._known.get(project, {})
+        found = {}
+        for dataset in there:
+            if dataset in known:
+                found[dataset] = known[dataset]
+                continue
+            with suppress(UnknownDataset):  # on its way in
+                place = position(self.record(project, dataset))
+                found[dataset] = place, self._size(project, dataset)
+        self._known[project] = found
+        return found
+
+    def remember_body(self, project: str, body: str, dataset: str) -> None:
+        self._put(f"{project}/bodies/{body}", dataset.encode())
+
+    def of_body(self, project: str, body: str) -> DatasetRecord | None:
+        if not DIGEST.fullmatch(body):
+            return None
+        try:
+            return self.record(project, self._bytes(f"{project}/bodies/{body}").decode())
+        except (FileNotFoundError, UnknownDataset):
+            return None
 
     def load(self, project: str, dataset: str) -> Dataset:
         record = self.record(project, dataset)
@@ -227,7 +290,7 @@ class ObjectDatasets:
 
     def reachable(self) -> bool:
         try:
-            self._put("reachable", b"")
+            self._put("_reachable", b"")
         except (OSError, BaseError):
             return False
         return True

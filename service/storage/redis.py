@@ -7,9 +7,13 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
     assay:starts:<id>     hash: how often each shard, and what follows them, was begun; expires
     assay:jobs:<project>  sorted set of job ids by microsecond of creation
     assay:active          ids of jobs that have not ended
+    assay:active:<project>  those of one project
     assay:ended           hash: how many jobs have ended, by kind and state
     assay:gate:<id>       hash: version, json; expires
     assay:gates:<project> sorted set of gate ids by microsecond of creation
+    assay:key:<hash>      hash: body, id; what an idempotency key is bound to; expires
+    assay:key:<hash>:held who is answering a request with this key; expires soon
+    assay:rate:<bucket>   hash: tokens, at; what is left of a minute's requests; expires when full
 """
 
 from __future__ import annotations
@@ -22,21 +26,79 @@ from redis import Redis
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.retry import Retry
 
-from service.errors import UnknownGate, UnknownJob
+from service.allowance import WINDOW_S, Allowance
+from service.errors import IdempotencyConflict, IdempotencyInFlight, UnknownGate, UnknownJob
 from service.job import GateRun, Job, Progress, State, Step
+from service.once import ANOTHER_BODY, HELD_S, KEPT_S, STILL_ANSWERED
 from service.ports import Page, Record
-from service.storage.memory import format_cursor, matches, parse_cursor, position, tagged
+from service.storage.listing import after, cut, matches, position, tagged
 
 PROGRESS_TTL_S = 86_400
 PAGE = 200
+CREATE = """
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('HSET', KEYS[1], 'version', ARGV[1], 'json', ARGV[2])
+redis.call('ZADD', KEYS[5], ARGV[6], ARGV[4])
+if ARGV[3] == '' then
+  redis.call('SADD', KEYS[2], ARGV[4])
+  redis.call('SADD', KEYS[3], ARGV[4])
+else
+  redis.call('EXPIRE', KEYS[1], ARGV[3])
+  redis.call('HINCRBY', KEYS[4], ARGV[5], 1)
+end
+return 1
+"""
 SWAP = """
 if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'json', ARGV[3])
 if ARGV[4] ~= '' then
   redis.call('EXPIRE', KEYS[1], ARGV[4])
   redis.call('SREM', KEYS[2], ARGV[5])
-  redis.call('HINCRBY', KEYS[3], ARGV[6], 1)
+  redis.call('SREM', KEYS[3], ARGV[5])
+  redis.call('HINCRBY', KEYS[4], ARGV[6], 1)
 end
+return 1
+"""
+CREATE_GATE = """
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('HSET', KEYS[1], 'version', ARGV[1], 'json', ARGV[2])
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+redis.call('ZADD', KEYS[2], ARGV[5], ARGV[4])
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[6])
+return 1
+"""
+TAKE = """
+local clock = redis.call('TIME')
+local at = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+local full, pace = tonumber(ARGV[1]), tonumber(ARGV[1]) / tonumber(ARGV[2])
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = full
+if kept[1] then
+  tokens = math.min(full, tonumber(kept[1]) + math.max(0, at - tonumber(kept[2])) * pace)
+end
+local granted = 0
+if tokens >= 1 then
+  granted = 1
+  tokens = tokens - 1
+end
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'at', string.format('%.6f', at))
+redis.call('PEXPIRE', KEYS[1], math.ceil((full - tokens) / pace * 1000) + 1000)
+return {granted, string.format('%.9f', tokens)}
+"""
+CLAIM = """
+local body = redis.call('HGET', KEYS[1], 'body')
+if body and body ~= ARGV[1] then return 'conflict' end
+if not redis.call('SET', KEYS[2], ARGV[3], 'NX', 'PX', ARGV[5]) then return 'in-flight' end
+if not body then
+  redis.call('HSET', KEYS[1], 'body', ARGV[1], 'id', ARGV[2])
+  redis.call('PEXPIRE', KEYS[1], ARGV[4])
+end
+return redis.call('HGET', KEYS[1], 'id')
+"""
+RELEASE = """
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[2])
+if ARGV[2] == '1' then redis.call('DEL', KEYS[1]) end
 return 1
 """
 
@@ -76,12 +138,6 @@ class _Records(Generic[Record]):
     def _key(self, record_id: str) -> str:
         return f"assay:{self.prefix}:{record_id}"
 
-    def _write(self, record: Record) -> None:
-        self._redis.hset(
-            self._key(record.id),
-            mapping={"version": record.version, "json": record.model_dump_json()},
-        )
-
     def find(self, record_id: str) -> Record | None:
         data = cast("bytes | None", self._redis.hget(self._key(record_id), "json"))
         return None if data is None else self.model.model_validate_json(data)
@@ -94,7 +150,7 @@ class _Records(Generic[Record]):
                 return None
             new: Record = moved.model_copy(update={"version": old.version + 1})
             if self._swap(
-                keys=[self._key(record_id), "assay:active", "assay:ended"],
+                keys=[self._key(record_id), *_sets(new.project)],
                 args=[old.version, new.version, new.model_dump_json(), *self._ending(new)],
             ):
                 return new
@@ -109,11 +165,10 @@ class _Records(Generic[Record]):
     def _page(
         self, project: str, limit: int, cursor: str | None, wanted: Callable[[Record], bool]
     ) -> Page[Record]:
-        index = self._index(project)
-        after = None if cursor is None else parse_cursor(cursor)
+        index, start = self._index(project), after(cursor)
         found: list[Record] = []
         while len(found) <= limit:
-            highest = "+inf" if after is None else str(after[0])
+            highest = "+inf" if start is None else str(start[0])
             ids = cast(
                 "list[bytes]",
                 self._redis.zrange(
@@ -127,13 +182,12 @@ class _Records(Generic[Record]):
             if gone := [one for one, data in zip(ids, stored, strict=True) if data is None]:
                 self._redis.zrem(index, *gone)
             records = [self.model.model_validate_json(data) for data in stored if data is not None]
-            fresh = [one for one in records if after is None or position(one) < after]
+            fresh = [one for one in records if start is None or position(one) < start]
             found += [one for one in fresh if wanted(one)]
             if not fresh and not gone:
                 break
-            after = position(fresh[-1]) if fresh else after
-        items = found[:limit]
-        return Page(items, format_cursor(items[-1]) if len(found) > limit else None)
+            start = position(fresh[-1]) if fresh else start
+        return cut(found, limit, cursor, position)
 
 
 class RedisJobs(_Records[Job]):
@@ -145,19 +199,20 @@ class RedisJobs(_Records[Job]):
     def __init__(self, redis: Redis, retention_s: int) -> None:
         super().__init__(redis, retention_s)
         self._raise = redis.register_script(RAISE)
+        self._create = redis.register_script(CREATE)
 
-    def create(self, job: Job) -> None:
-        with self._redis.pipeline(transaction=True) as pipe:
-            pipe.hset(
-                self._key(job.id), mapping={"version": job.version, "json": job.model_dump_json()}
-            )
-            pipe.zadd(self._index(job.project), {job.id: position(job)[0]})
-            if job.state.terminal:
-                pipe.expire(self._key(job.id), self._retention_s)
-                pipe.hincrby("assay:ended", f"{job.kind}:{job.state.value}", 1)
-            else:
-                pipe.sadd("assay:active", job.id)
-            pipe.execute()
+    def create(self, job: Job) -> bool:
+        retention, _, counted = self._ending(job)
+        created = self._create(
+            keys=[self._key(job.id), *_sets(job.project), self._index(job.project)],
+            args=[
+                job.version, job.model_dump_json(), retention, job.id, counted, position(job)[0],
+            ],
+        )  # fmt: skip
+        return bool(created)
+
+    def unfinished(self, project: str) -> int:
+        return int(self._redis.scard(f"assay:active:{project}"))
 
     def _ending(self, job: Job) -> tuple[str | int, str, str]:
         if not job.state.terminal:
@@ -246,14 +301,20 @@ class RedisGates(_Records[GateRun]):
     model = GateRun
     prefix = "gate"
 
-    def create(self, run: GateRun) -> None:
-        at, index = position(run)[0], self._index(run.project)
-        self._write(run)
-        with self._redis.pipeline(transaction=True) as pipe:
-            pipe.expire(self._key(run.id), self._retention_s)
-            pipe.zadd(index, {run.id: at})
-            pipe.zremrangebyscore(index, "-inf", at - self._retention_s * 1_000_000)
-            pipe.execute()
+    def __init__(self, redis: Redis, retention_s: int) -> None:
+        super().__init__(redis, retention_s)
+        self._create = redis.register_script(CREATE_GATE)
+
+    def create(self, run: GateRun) -> bool:
+        at = position(run)[0]
+        created = self._create(
+            keys=[self._key(run.id), self._index(run.project)],
+            args=[
+                run.version, run.model_dump_json(), self._retention_s, run.id, at,
+                at - self._retention_s * 1_000_000,
+            ],
+        )  # fmt: skip
+        return bool(created)
 
     def get(self, project: str, run_id: str) -> GateRun:
         run = self.find(run_id)
@@ -265,3 +326,50 @@ class RedisGates(_Records[GateRun]):
         self, project: str, limit: int, cursor: str | None, tag: tuple[str, str] | None
     ) -> Page[GateRun]:
         return self._page(project, limit, cursor, lambda run: tagged(run, tag))
+
+
+class RedisClaims:
+    """Idempotency keys; both steps are one script each."""
+
+    def __init__(self, redis: Redis, kept_s: float = KEPT_S, held_s: float = HELD_S) -> None:
+        self._kept_ms, self._held_ms = round(1000 * kept_s), round(1000 * held_s)
+        self._claim = redis.register_script(CLAIM)
+        self._release = redis.register_script(RELEASE)
+
+    def claim(self, key: str, body_sha256: str, new_id: str, holder: str) -> str:
+        found = cast(
+            "bytes",
+            self._claim(
+                keys=_claim_keys(key),
+                args=[body_sha256, new_id, holder, self._kept_ms, self._held_ms],
+            ),
+        ).decode()
+        if found == "conflict":
+            raise IdempotencyConflict(ANOTHER_BODY)
+        if found == "in-flight":
+            raise IdempotencyInFlight(STILL_ANSWERED)
+        return found
+
+    def release(self, key: str, holder: str, *, forget: bool) -> None:
+        self._release(keys=_claim_keys(key), args=[holder, int(forget)])
+
+
+class RedisRates:
+    """Counts requests by the clock of the server, for all APIs together."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._take = redis.register_script(TAKE)
+
+    def take(self, bucket: str, per_minute: int) -> Allowance:
+        answer = self._take(keys=[f"assay:rate:{bucket}"], args=[per_minute, WINDOW_S])
+        granted, tokens = cast("tuple[int, bytes]", answer)
+        return Allowance.of(bool(granted), float(tokens), per_minute)
+
+
+def _claim_keys(key: str) -> list[str]:
+    return [f"assay:key:{key}", f"assay:key:{key}:held"]
+
+
+def _sets(project: str) -> list[str]:
+    """Where unfinished and ended jobs are counted."""
+    return ["assay:active", f"assay:active:{project}", "assay:ended"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from api.auth import Keys
+from api.keys import Keys
 from api.main import create_app
 from service.operations import Services, perform
 from service.request import BY_KIND

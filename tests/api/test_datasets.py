@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import re
@@ -595,3 +596,91 @@ def test_an_upload_that_fails_is_forgotten(
     for body in (HOSTILE["huge"], claims("(4, 4)", body=b"\0" * 65), claims("(5, 4)")):
         assert door.post("/v1/datasets", content=body, headers=NPY).status_code in (413, 422)
     assert len(set(dropped)) == 3
+
+
+def digest(data: bytes) -> dict[str, str]:
+    """The header of RFC 9530."""
+    value = base64.b64encode(hashlib.sha256(data).digest()).decode()
+    return {"Content-Digest": f"sha-256=:{value}:"}
+
+
+def found(door: Any, data: bytes, **query: str) -> list[str]:
+    """Ids the service gives for this body."""
+    params = {"body_sha256": hashlib.sha256(data).hexdigest(), **query}
+    answer = door.get("/v1/datasets", params=params)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["next_cursor"] is None
+    return [one["id"] for one in answer.json()["items"]]
+
+
+def test_a_body_need_not_be_sent_twice(door: Any, npy: Any, some_rows: Any) -> None:
+    """What came with its digest is found by it, under whatever name, and nothing else is."""
+    data = npy(some_rows)
+    assert found(door, data) == []
+    sent = door.post(
+        "/v1/datasets?name=first", content=data,
+        headers={"Content-Type": "application/x-npy", **digest(data)},
+    )  # fmt: skip
+    assert sent.status_code == 201
+    assert found(door, data) == [sent.json()["id"]]
+    assert found(door, data + b"\0") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "sent"),
+    [({"model": "e5"}, {}), ({}, {"model": "e5"}), ({"model": "e5"}, {"model": "e6"}),
+     ({"revision": "2"}, {}), ({"content_type": "text/csv"}, {})],
+)  # fmt: skip
+def test_the_same_body_sent_otherwise_is_another_dataset(
+    query: dict[str, str], sent: dict[str, str], door: Any, npy: Any, some_rows: Any
+) -> None:
+    """Model, revision and media type decide what a body becomes, so they have to agree."""
+    data = npy(some_rows)
+    headers = {"Content-Type": "application/x-npy", **digest(data)}
+    assert door.post("/v1/datasets", params=sent, content=data, headers=headers).is_success
+    assert found(door, data, **query) == []
+    assert len(found(door, data, **sent)) == 1
+
+
+def test_options_of_a_table_decide_too(door: Any) -> None:
+    """The same CSV with its ids in a column, or without ids."""
+    data = b"name,g\nx,1\ny,2\n"
+    headers = {"Content-Type": "text/csv; charset=utf-8", **digest(data)}
+    sent = door.post("/v1/datasets?id_column=name", content=data, headers=headers).json()
+    assert found(door, data, content_type="text/csv") == []
+    assert found(door, data, content_type="TEXT/CSV", id_column="name") == [sent["id"]]
+
+
+def test_a_body_of_another_digest_is_refused(
+    door: Any, npy: Any, some_rows: Any, refusal: Any
+) -> None:
+    """It was damaged on its way; nothing is kept."""
+    data = npy(some_rows)
+    headers = {"Content-Type": "application/x-npy", **digest(data[:-1] + b"?")}
+    answer = door.post("/v1/datasets", content=data, headers=headers)
+    assert "SHA-256" in refusal(answer, 422, "malformed-payload")["detail"]
+    assert door.get("/v1/datasets").json()["items"] == []
+
+
+def test_digests_of_other_kinds_are_passed_over(door: Any, npy: Any, some_rows: Any) -> None:
+    """The field may hold several; only SHA-256 is checked."""
+    data = npy(some_rows)
+    headers = {"Content-Type": "application/x-npy", "Content-Digest": "md5=:AAAA:, unixsum=1"}
+    assert door.post("/v1/datasets", content=data, headers=headers).status_code == 201
+    both = {"Content-Digest": "md5=:AAAA:, " + digest(data)["Content-Digest"]}
+    assert door.post("/v1/datasets", content=data, headers={**headers, **both}).is_success
+    assert len(found(door, data)) == 1
+
+
+def test_datasets_are_listed_page_by_page(door: Any, upload: Any, refusal: Any) -> None:
+    """Newest first, as jobs are."""
+    ids = [upload(np.full((2, 2), float(i)))["id"] for i in range(5)]
+    shown: list[str] = []
+    query: dict[str, Any] = {"limit": 2}
+    while query.get("cursor", True):
+        page = door.get("/v1/datasets", params=query).json()
+        shown += [one["id"] for one in page["items"]]
+        query["cursor"] = page["next_cursor"]
+    assert shown == ids[::-1]
+    for wrong in ({"cursor": "x"}, {"limit": 0}, {"limit": 201}, {"body_sha256": "AB"}):
+        refusal(door.get("/v1/datasets", params=wrong), 422, "invalid-request")

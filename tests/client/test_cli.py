@@ -116,6 +116,28 @@ def test_a_wrong_role_shows_what_the_server_says(
     ]
 
 
+def test_datasets_are_listed_newest_first(ready: FakeServer, assay: Assay) -> None:
+    rows = {"id": "ds_2", "name": "rows", "n": 1200, "d": 384, "bytes": 1_843_200}
+    table = {"id": "ds_1", "name": None, "n": 3, "d": None, "bytes": 0}
+    made = {"created_at": "2026-11-29T12:30:00Z"}
+    page = {"items": [rows | made, table | made], "next_cursor": None}
+    ready.on("GET /v1/datasets", Answer(200, page))
+
+    shown = assay("datasets", "--limit", 5)
+    assert [line.split() for line in shown.out.splitlines()[1:]] == [
+        ["ds_2", "rows", "1,200", "384", "1.8", "MB", "11-29", "12:30"],
+        ["ds_1", "3", "columns", "0", "B", "11-29", "12:30"],
+    ]
+    assert json.loads(assay("datasets", "--json").out) == page["items"]
+    assert [one.query for one in ready.calls("GET /v1/datasets")] == [
+        {"limit": "5"},
+        {"limit": "20"},
+    ]
+
+    ready.on("GET /v1/datasets", Answer(200, {"items": [], "next_cursor": None}))
+    assert assay("datasets").out == "no datasets\n"
+
+
 def test_a_failed_job_exits_with_its_problem(ready: FakeServer, assay: Assay) -> None:
     why = {"code": "timed-out", "title": "Late", "detail": "It ran past 60 s.", "errors": []}
     ready.on("GET /v1/jobs/job_1", Answer(200, job("failed", problem=why)))

@@ -77,7 +77,8 @@ import asyncio, json, sys
 
 import httpx
 
-from api.contracts import contract_files, memory_services
+from api.contracts import contract_files
+from service.storage.memory import memory_services
 from api.main import create_app
 from service.operations import perform
 import service

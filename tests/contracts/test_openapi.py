@@ -21,11 +21,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api.contracts import memory_services
 from api.main import create_app
 from api.problems import STATUS
 from service.operations import Upload, perform, submit
 from service.request import parse_request
+from service.storage.memory import memory_services
 
 HERE = "http://localhost"
 CHECKS = [

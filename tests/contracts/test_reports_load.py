@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from api.contracts import memory_services
 from service.job import Job, State, now
 from service.operations import report_of
 from service.report import REPORT_VERSION, REPORTS, load_report
+from service.storage.memory import memory_services
 
 REPORTS_FOLDER = Path(__file__).parent.parent / "data" / "reports"
 FILES = sorted(REPORTS_FOLDER.glob("*/*.json"))

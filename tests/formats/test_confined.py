@@ -101,9 +101,9 @@ def test_an_inverted_file_that_repeats_an_id_is_refused(read_index: Any) -> None
 
 
 def test_an_index_that_cannot_be_read_back_is_refused(read_index: Any) -> None:
+    lsh = faiss.IndexLSH(16, 64)
+    lsh.add(x())
     with pytest.raises(UnsupportedFormat, match="IndexLSH"):
-        lsh = faiss.IndexLSH(16, 64)
-        lsh.add(x())
         read_index(lsh)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_batches_of_any_size_give_the_same_rows(read: Any, cuts: list[int], d: i
     column = fixed(data)
     places = [0, *sorted(cut % (n + 1) for cut in cuts), n]
     chunks = pa.chunked_array(
-        [column.slice(a, b - a) for a, b in zip(places, places[1:], strict=False)], column.type
+        [column.slice(a, b - a) for a, b in itertools.pairwise(places)], column.type
     )
     _, found = read(ARROW, stream(pa.table({"v": chunks})))
     np.testing.assert_array_equal(found, data)
@@ -220,10 +221,12 @@ def test_flipped_bytes_never_break_the_reader(kind: str, write: Any, read: Any) 
         damaged = bytearray(body)
         for place in rng.integers(0, len(body), 6):
             damaged[place] = int(rng.integers(0, 256))
+        codes = {"none"}
         try:
             read(kind, bytes(damaged))
         except AssayError as error:
-            assert error.code != "internal", error.detail
+            codes.add(error.code)
+        assert "internal" not in codes
 
 
 def test_a_table_that_unpacks_beyond_the_limit_is_refused(read: Any) -> None:

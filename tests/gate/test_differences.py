@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api.contracts import memory_services
 from service.gate import RuleResult, judge, read_policy
 from service.operations import perform, submit
 from service.report import ReportBase, load_report
 from service.request import parse_request
+from service.storage.memory import memory_services
 
 POLICY: dict[str, Any] = {
     "version": 1,

@@ -60,9 +60,9 @@ def undefined(code: str, estimate: float | None = None) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def real() -> Any:
     """Real reports of both checks, made once."""
-    from api.contracts import memory_services
     from service.operations import perform, submit
     from service.request import parse_request
+    from service.storage.memory import memory_services
 
     services = memory_services()
     a, b = np.random.default_rng(9).normal(size=(2, 30, 4)).tolist()

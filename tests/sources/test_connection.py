@@ -14,7 +14,9 @@ SECRET = "s3cr3t-of-the-operator"
 
 def test_credentials_leave_the_address() -> None:
     found = read_connections(
-        json.dumps({"prod": {"url": f"postgresql://reader:{SECRET}%40@db.example.org:5433/app?a=1"}})
+        json.dumps(
+            {"prod": {"url": f"postgresql://reader:{SECRET}%40@db.example.org:5433/app?a=1"}}
+        )
     )["prod"]
     assert found.url == "postgresql://db.example.org:5433/app?a=1"
     assert (found.user, found.password) == ("reader", SECRET + "@")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from api.auth import PROJECT
+from api.keys import PROJECT
 from service.blocks import Plan
 from service.dataset import Labels
 from service.dataset_record import ColumnFacts, DatasetRecord, hash_dataset, hash_ids
@@ -149,6 +149,83 @@ def test_many_pieces_make_one_matrix(datasets: Any) -> None:
     assert np.array_equal(datasets.load("p", record.id).vectors, rows)
 
 
+def test_the_size_of_a_project_is_that_of_its_datasets(datasets: Any) -> None:
+    """Rows, ids and labels, each content once; what is not committed or not ours does not count."""
+    assert datasets.stored_bytes("p") == 0
+    rows = np.zeros((1000, 50))
+    keep(datasets, rows)
+    first = datasets.stored_bytes("p")
+    assert rows.nbytes <= first < rows.nbytes + 3000
+    keep(datasets, rows, name="again")
+    keep(datasets, rows, project="q")
+    draft = datasets.draft("p")
+    draft.write(pieces(rows)[0])
+    assert datasets.stored_bytes("p") == first
+    keep(datasets, ids=("a" * 500, "b" * 500), columns={"g": ["x", "y"]})
+    assert first + 1008 <= datasets.stored_bytes("p") < first + 5000
+
+
+def test_what_another_process_stores_is_counted_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What this one stores at once; so a quota is passed by what comes in within seconds at most."""
+    ours, theirs = ObjectDatasets(tmp_path), ObjectDatasets(tmp_path)
+    assert (ours.stored_bytes("p"), theirs.stored_bytes("p")) == (0, 0)
+    keep(ours, np.zeros((100, 10)))
+    mine = ours.stored_bytes("p")
+    assert mine >= 8000
+    monkeypatch.setattr("service.storage.objects.COUNTED_S", 0.0)
+    assert theirs.stored_bytes("p") == mine
+    keep(theirs, np.ones((100, 10)))
+    assert ours.stored_bytes("p") == theirs.stored_bytes("p") >= 2 * 8000
+
+
+def pages(datasets: Any, limit: int) -> list[str]:
+    """Ids over all pages, newest first."""
+    found, cursor = [], None
+    while True:
+        page = datasets.page("p", limit, cursor)
+        found += [one.id for one in page.items]
+        if (cursor := page.next_cursor) is None:
+            return found
+        assert len(page.items) == limit
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 8])
+def test_datasets_are_listed_newest_first_each_once(limit: int, datasets: Any) -> None:
+    """Over pages of any size; other projects and drafts are not shown."""
+    kept = [keep(datasets, np.full((1, 2), float(i)))[0].id for i in range(7)]
+    keep(datasets, np.eye(2), project="q")
+    draft = datasets.draft("p")
+    for piece in pieces(np.eye(3)):
+        draft.write(piece)
+    assert pages(datasets, limit) == kept[::-1]
+    assert datasets.page("r", limit, None).items == []
+
+
+def test_a_listing_is_stable_while_datasets_arrive(datasets: Any) -> None:
+    """What is new stands before the cursor, so nothing is shown twice or left out."""
+    old = [keep(datasets, np.full((1, 2), float(i)))[0].id for i in range(4)]
+    first = datasets.page("p", 2, None)
+    keep(datasets, np.full((1, 2), 9.0))
+    rest = datasets.page("p", 9, first.next_cursor)
+    assert [one.id for one in first.items + rest.items] == old[::-1]
+    with pytest.raises(InvalidRequest, match="cursor"):
+        datasets.page("p", 2, "x")
+
+
+def test_a_body_leads_to_the_dataset_it_became(datasets: Any) -> None:
+    """In its own project; an unknown body, and one whose dataset is gone, lead nowhere."""
+    record, _ = keep(datasets, np.eye(3))
+    body, other = "ab" * 32, "cd" * 32
+    assert datasets.of_body("p", body) is None
+    datasets.remember_body("p", body, record.id)
+    datasets.remember_body("p", other, new_id("ds"))
+    assert datasets.of_body("p", body) == record
+    assert datasets.of_body("q", body) is None
+    assert datasets.of_body("p", other) is None
+
+
 def test_equal_content_is_kept_once_in_a_project(datasets: Any) -> None:
     """The first record stays, whatever the second is called; another project has its own."""
     rows = np.eye(3)
@@ -275,6 +352,32 @@ def test_a_job_comes_back_as_it_was_made(jobs: Any) -> None:
     jobs.create(one)
     assert jobs.get("p", one.id) == one
     assert jobs.find(one.id) == one
+
+
+def test_a_job_is_created_once_however_many_try(jobs: Any) -> None:
+    """Eight at the same time under one id: one record, listed and counted once."""
+    same = job()
+    made = at_once(lambda i: jobs.create(same.model_copy(update={"seed": i})))
+
+    assert sorted(made) == [False] * (THREADS - 1) + [True]
+    assert jobs.get("p", same.id).seed == made.index(True)
+    assert listed(jobs) == [same.id]
+    assert jobs.active() == [same.id]
+    assert jobs.unfinished("p") == 1
+
+
+def test_unfinished_jobs_are_counted_by_project(jobs: Any) -> None:
+    """Until they end, in whichever way; one that was born ended never counts."""
+    ours, theirs = [job(), job(), job()], job(project="q")
+    for one in (*ours, theirs, job(state=State.succeeded, cached=True)):
+        jobs.create(one)
+    assert (jobs.unfinished("p"), jobs.unfinished("q"), jobs.unfinished("r")) == (3, 1, 0)
+
+    jobs.change(ours[0].id, lambda old: old.moved(State.cancelled))
+    jobs.change(ours[1].id, lambda old: old.moved(State.running))
+    assert (jobs.unfinished("p"), jobs.unfinished("q")) == (2, 1)
+    jobs.change(ours[1].id, lambda old: old.moved(State.succeeded))
+    assert (jobs.unfinished("p"), jobs.unfinished("q")) == (1, 1)
 
 
 def test_unknown_jobs_are_unknown(jobs: Any) -> None:
@@ -762,14 +865,16 @@ def test_records_expire_with_what_belongs_to_them(redis: Redis) -> None:
 
 def test_no_value_in_redis_is_large(redis: Redis, tmp_path: Path) -> None:
     """CASES P30: a job on 20 MB of inline rows and 20,000 labels; the largest key stays under 1 MB."""
-    from service.operations import Services, submit
+    from service.operations import submit
     from service.request import parse_request
+    from service.storage.memory import memory_services
     from service.storage.queue import RqQueue
     from service.storage.redis import RedisGates
 
-    services = Services(
-        ObjectDatasets(tmp_path), ObjectReports(tmp_path), RedisJobs(redis, 60),
-        RedisGates(redis, 60), RqQueue(redis, 3), ObjectParts(tmp_path), ObjectBaselines(tmp_path),
+    services = memory_services(
+        datasets=ObjectDatasets(tmp_path), reports=ObjectReports(tmp_path),
+        jobs=RedisJobs(redis, 60), gates=RedisGates(redis, 60), queue=RqQueue(redis, 3),
+        parts=ObjectParts(tmp_path), baselines=ObjectBaselines(tmp_path),
     )  # fmt: skip
     rows = np.random.default_rng(0).normal(size=(20_000, 250)).astype("<f4")
     import base64

@@ -13,8 +13,7 @@ from rq import Worker
 
 from service.blocks import Plan
 from service.job import COMBINE, WHOLE, Job, Pool, State, Step, new_id, now
-from service.operations import Services
-from service.storage.memory import MemoryBaselines, MemoryDatasets, MemoryReports
+from service.storage.memory import memory_services
 from service.storage.objects import ObjectParts
 from service.storage.queue import RqQueue, open_queue
 from service.storage.redis import RedisGates, RedisJobs
@@ -44,15 +43,7 @@ def sweep(
     redis: Redis, queue: RqQueue, jobs: RedisJobs, parts: ObjectParts
 ) -> Callable[[int], None]:
     """Sweep so many times."""
-    services = Services(
-        MemoryDatasets(),
-        MemoryReports(),
-        jobs,
-        RedisGates(redis, 3600),
-        queue,
-        parts,
-        MemoryBaselines(),
-    )
+    services = memory_services(jobs=jobs, gates=RedisGates(redis, 3600), queue=queue, parts=parts)
     sweeper = Sweeper(services, jobs, queue, 3600)
 
     def several(times: int) -> None:

@@ -1,0 +1,51 @@
+"""
+What a conversation with a server is made of, without doing any of it.
+
+A flow is a generator that yields steps and is sent their outcome: a `Send` the answer, a `Work` the
+value, a `Pause` nothing. `drivers` carries flows out, waiting or not; nothing else differs between
+`Assay` and `AsyncAssay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from assay_client.payload import Payload
+
+T = TypeVar("T")
+
+UploadProgress = Callable[[str, int, int], None]
+"""Called with the name, the bytes sent and all bytes."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """One request."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] | None = None
+    query: Mapping[str, str | int] | None = None
+    json: Any = None
+    payload: Payload | None = None
+    progress: UploadProgress | None = None
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Nothing, for some seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that takes this machine a while."""
+
+    do: Callable[[], Any]
+
+
+Step = Send | Pause | Work
+Flow = Generator[Step, Any, T]
