@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from service.confined.frames import Found, Rows, Unreadable, rows_per_page
 
-EXACT = (faiss.IndexFlat, faiss.IndexHNSWFlat, faiss.IndexIVFFlat, faiss.IndexNSGFlat)
+EXACT = (faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexNSGFlat, faiss.IndexRefineFlat)
 """Indexes that keep float32 rows as they were given; all others keep codes."""
 
 

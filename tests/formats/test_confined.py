@@ -54,7 +54,16 @@ def test_an_id_map_keeps_its_ids_with_their_rows(read_index: Any) -> None:
 
 @pytest.mark.parametrize(
     "index",
-    ["Flat", "HNSW8,Flat", "IVF4,Flat", "IDMap,Flat", "IDMap2,Flat", "IDMap,HNSW8,Flat"],
+    [
+        "Flat",
+        "HNSW8,Flat",
+        "IVF4,Flat",
+        "IDMap,Flat",
+        "IDMap2,Flat",
+        "IDMap,HNSW8,Flat",
+        "SQ8,RFlat",
+        "NSG8,Flat",
+    ],
 )
 def test_exact_indexes_give_their_rows_back(index: str, read_index: Any) -> None:
     made = faiss.index_factory(16, index)
@@ -100,11 +109,23 @@ def test_an_inverted_file_that_repeats_an_id_is_refused(read_index: Any) -> None
     assert caught.value.faults[0].rows == ["3"]
 
 
-def test_an_index_that_cannot_be_read_back_is_refused(read_index: Any) -> None:
-    lsh = faiss.IndexLSH(16, 64)
-    lsh.add(x())
-    with pytest.raises(UnsupportedFormat, match="IndexLSH"):
-        read_index(lsh)
+def test_an_index_of_bits_is_refused(tmp_path: Path) -> None:
+    bits = faiss.IndexBinaryFlat(64)
+    bits.add(np.zeros((4, 8), np.uint8))
+    faiss.write_index_binary(bits, str(tmp_path / "bits"))
+    with pytest.raises(MalformedPayload, match="FAISS"):
+        read_file(tmp_path / "bits", "faiss")
+
+
+def test_an_id_map_over_ids_of_its_own_is_refused(read_index: Any) -> None:
+    inner = faiss.index_factory(16, "IVF4,Flat")
+    inner.train(x())
+    outer = faiss.IndexIDMap(inner)
+    inner.add_with_ids(x(), np.arange(300) + 7)
+    outer.ntotal = 300
+    faiss.copy_array_to_vector(np.arange(300) + 90, outer.id_map)
+    with pytest.raises(UnsupportedFormat, match="ids of its own"):
+        read_index(outer)
 
 
 def test_a_damaged_index_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,267 @@
+"""Imports: every row once, or an error with the numbers; nothing half visible."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.errors import DuplicateIds, SourceDenied, SourceInconsistent, SourceUnreachable
+from service.importing import fetch
+from service.job import FETCH, Job, State, steps
+from service.operations import (
+    Services,
+    cancel,
+    import_dataset,
+    perform,
+    remove_dataset,
+    report_of,
+    submit,
+)
+from service.ports import Opened
+from service.references import SourceRef
+from service.report import ReportBase
+from service.request import parse_request
+from service.source_page import SourcePage
+from service.source_reference import Provenance, Reference
+from service.storage.objects import ObjectDatasets
+
+SOURCE = {"kind": "qdrant", "connection": "prod", "collection": "docs"}
+Fail = Callable[[], None]
+
+
+@dataclass
+class Store:
+    """A store whose pages are given; it counts as it likes, and may be gone after some pages."""
+
+    pages: list[list[int]]
+    counts: list[int | None] = field(default_factory=lambda: [None, None])
+    gone_after: int | None = None
+    before_page: Callable[[int], None] = lambda place: None
+    opened: int = 0
+    missing: list[str] = field(default_factory=list)
+
+    def refuse(self, project: str, reference: Reference) -> None:
+        if reference.connection != "prod":
+            raise SourceDenied("There is no such connection.")
+
+    @contextmanager
+    def open(self, project: str, reference: Reference) -> Iterator[Opened]:
+        self.opened += 1
+        about = Provenance(kind="qdrant", connection="prod", location="docs", stored_as="float32")
+        yield Opened(self.counts[0], about, self._read(), lambda: self.counts[1])
+
+    def _read(self) -> Iterator[SourcePage]:
+        for place, page in enumerate(self.pages):
+            self.before_page(place)
+            if place == self.gone_after:
+                raise SourceUnreachable("Connection `prod` broke.")
+            rows = np.array([[i, i * i + 1] for i in page], dtype=np.float32).reshape(-1, 2)
+            names = [str(i) for i in page]
+            missing = self.missing if place == 0 else []
+            yield SourcePage(names, rows, {"parity": [i % 2 for i in page]}, missing)
+
+
+@pytest.fixture
+def read(services: Services) -> Callable[[Store], tuple[Services, Job]]:
+    """Import a store; the services it was read with, and the job as it ended."""
+
+    def run(store: Store, on: Services = services) -> tuple[Services, Job]:
+        on = replace(on, sources=store)
+        job = import_dataset(on, "default", SourceRef.model_validate({"source": SOURCE}), "docs")
+        fetch(on, job.id)
+        return on, on.jobs.get("default", job.id)
+
+    return run
+
+
+def test_pages_become_one_dataset_with_what_was_read(read: Any) -> None:
+    services, job = read(Store([[3, 1], [2], [], [9]], [5, 5], missing=["77"]))
+    assert job.state is State.succeeded, job.problem
+    dataset = job.inputs["dataset"].dataset
+    data = services.datasets.load("default", dataset)
+    assert data.ids == ("3", "1", "2", "9")
+    assert data.rows.tolist() == [[3, 10], [1, 2], [2, 5], [9, 82]]
+    assert data.columns["parity"].codes.tolist() == [0, 0, 1, 0]
+    record = services.datasets.record("default", dataset)
+    assert record.name == "docs"
+    about = record.spec.source
+    assert about.model_dump(include={"rows", "missing_vectors", "missing_ids", "count_before"}) == {
+        "rows": 4, "missing_vectors": 1, "missing_ids": ["77"], "count_before": 5,
+    }  # fmt: skip
+
+
+def test_pages_that_repeat_and_skip_fail_with_the_numbers(read: Any) -> None:
+    """A count of the rows that came would agree."""
+    services, job = read(Store([[1, 2, 3], [3, 4, 5], [7]], [7, 7]))
+    assert job.state is State.failed
+    assert job.problem.code == SourceInconsistent.code
+    assert "fetched 7, distinct 6, repeated 1, short by 1" in job.problem.detail
+    assert job.problem.errors[0].rows == ["3"]
+    assert services.datasets.page("default", 10, None).items == []
+
+
+@pytest.mark.parametrize(
+    ("store", "code", "told"),
+    [
+        (Store([[1, 2]], [3, 3]), SourceInconsistent.code, "short by 1"),
+        (Store([[1, 2, 3]], [2, 3]), SourceInconsistent.code, "beyond the count by 1"),
+        (Store([[1, 2]], [2, 3]), SourceInconsistent.code, "counted 2 before and 3 after"),
+        (Store([[1, 2, 2]], [2, 2]), DuplicateIds.code, "distinct 2, repeated 1"),
+        (Store([[1, 1]], [None, None]), DuplicateIds.code, "repeated 1"),
+        (Store([[]], [0, 0]), "shape-mismatch", "no rows"),
+        (Store([[1], [2]], [2, 2], gone_after=1), SourceUnreachable.code, "broke"),
+    ],
+)
+def test_a_source_that_does_not_give_each_row_once_leaves_nothing(
+    store: Store, code: str, told: str, read: Any
+) -> None:
+    services, job = read(store)
+    assert job.state is State.failed
+    assert job.problem.code == code
+    assert told in job.problem.detail
+    assert services.datasets.page("default", 10, None).items == []
+
+
+def test_a_store_that_is_gone_in_the_middle_leaves_no_file(
+    services: Services, read: Any, tmp_path: Path
+) -> None:
+    on = replace(services, datasets=ObjectDatasets(tmp_path))
+    _, job = read(Store([[1], [2]], gone_after=1), on)
+    assert job.state is State.failed
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_the_rows_of_an_unknown_number_are_stored_as_numpy_reads_them(
+    services: Services, read: Any, tmp_path: Path
+) -> None:
+    on = replace(services, datasets=ObjectDatasets(tmp_path))
+    on, job = read(Store([[i] for i in range(30)]), on)
+    dataset = job.inputs["dataset"].dataset
+    with on.datasets.open_vectors("default", dataset) as file:
+        rows = np.load(io.BytesIO(file.read()), allow_pickle=False)
+    assert rows.tolist() == [[i, i * i + 1] for i in range(30)]
+
+
+def test_the_same_rows_read_twice_are_one_dataset(services: Services, read: Any) -> None:
+    _, first = read(Store([[1, 2]], [2, 2]))
+    _, second = read(Store([[1, 2]], [2, 2]))
+    assert first.inputs == second.inputs
+
+
+def test_a_check_runs_on_a_source_as_on_its_rows(
+    services: Services, store: Any, ended: Any
+) -> None:
+    pages = [[i for i in range(40) if i % 4 == k] for k in range(4)]
+    on = replace(services, sources=Store(pages, [40, 40]))
+    body = {"kind": "geometry", "inputs": {"vectors": {"source": SOURCE}}}
+    job = submit(on, "default", parse_request(body))
+    assert job.awaiting is not None
+    assert steps(job) == [FETCH]
+    perform(on, job.id)  # too early: nothing happens
+    assert on.jobs.get("default", job.id).state is State.queued
+    fetch(on, job.id)
+    fetch(on, job.id)  # a second delivery changes nothing
+    assert on.sources.opened == 1
+    perform(on, job.id)
+    done = on.jobs.get("default", job.id)
+    assert done.state is State.succeeded, done.problem
+    order = [i for page in pages for i in page]
+    rows = np.array([[i, i * i + 1] for i in order], dtype=np.float32)
+    direct = ended({"kind": "geometry", "inputs": {"vectors": {"dataset": store(rows).id}}})
+    ours, theirs = report_of(on, done), report_of(services, direct)
+    assert isinstance(ours, ReportBase)
+    assert isinstance(theirs, ReportBase)
+    assert ours.results == theirs.results
+    assert ours.inputs["vectors"].spec.source.location == "docs"
+
+
+def test_models_by_source_and_columns_of_a_source(services: Services) -> None:
+    on = replace(services, sources=Store([list(range(40))], [40, 40]))
+    body = {
+        "kind": "group_structure",
+        "inputs": {
+            "models": [
+                {"source": SOURCE, "name": "a"},
+                {"source": {**SOURCE, "collection": "docs"}, "name": "b"},
+            ],
+            "groups": {"column": "parity"},
+        },
+        "params": {"permutations": 99},
+    }
+    job = submit(on, "default", parse_request(body))
+    fetch(on, job.id)
+    assert on.sources.opened == 1, "one source is read once"
+    perform(on, job.id)
+    done = on.jobs.get("default", job.id)
+    assert done.state is State.succeeded, done.problem
+    assert [one.name for one in done.inputs["models"]] == ["a", "b"]
+
+
+def test_what_a_check_forbids_fails_the_job_after_the_import(services: Services) -> None:
+    on = replace(services, sources=Store([[1, 2]], [2, 2]))
+    body = {
+        "kind": "group_structure",
+        "inputs": {"models": [{"source": SOURCE}], "groups": {"column": "none"}},
+    }
+    job = submit(on, "default", parse_request(body))
+    fetch(on, job.id)
+    assert on.jobs.get("default", job.id).problem.code == "invalid-request"
+
+
+def test_an_unknown_connection_is_refused_at_once(services: Services) -> None:
+    on = replace(services, sources=Store([[1]]))
+    body = {
+        "kind": "geometry",
+        "inputs": {"vectors": {"source": {**SOURCE, "connection": "other"}}},
+    }
+    with pytest.raises(SourceDenied):
+        submit(on, "default", parse_request(body))
+    with pytest.raises(SourceDenied):
+        submit(
+            services, "default", parse_request({**body, "inputs": {"vectors": {"source": SOURCE}}})
+        )
+
+
+def test_an_import_that_is_cancelled_stays_cancelled(services: Services) -> None:
+    on = replace(services, sources=Store([[1], [2]]))
+    job = import_dataset(on, "default", SourceRef.model_validate({"source": SOURCE}))
+    on.sources.before_page = lambda place: cancel(on, "default", job.id) and None
+    fetch(on, job.id)
+    assert on.jobs.get("default", job.id).state is State.cancelled
+
+
+def test_processes_that_die_on_an_import_end_it_after_three(services: Services) -> None:
+    def die(place: int) -> None:
+        raise KeyboardInterrupt
+
+    on = replace(services, sources=Store([[1]], before_page=die))
+    job = import_dataset(on, "default", SourceRef.model_validate({"source": SOURCE}))
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            fetch(on, job.id)
+    fetch(on, job.id)
+    assert on.jobs.get("default", job.id).problem.code == "worker-lost"
+
+
+def test_a_dataset_is_kept_while_a_job_or_a_baseline_needs_it(
+    services: Services, store: Any
+) -> None:
+    dataset = store(np.ones((20, 3), np.float32)).id
+    job = submit(
+        services,
+        "default",
+        parse_request({"kind": "geometry", "inputs": {"vectors": {"dataset": dataset}}}),
+    )
+    with pytest.raises(Exception, match=job.id):
+        remove_dataset(services, "default", dataset)
+    cancel(services, "default", job.id)
+    services.baselines.set("default", "main", dataset, None)
+    with pytest.raises(Exception, match="Baseline `main`"):
+        remove_dataset(services, "default", dataset)
