@@ -112,6 +112,7 @@ def _kept(connection: Connection, response: http.client.HTTPResponse) -> IO[byte
     except BaseException:
         file.close()
         raise
+    file.seek(0)
     return file
 
 
