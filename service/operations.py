@@ -113,6 +113,7 @@ def import_dataset(
 ) -> Job:
     """Accept the reading of a source as a job whose result is a dataset."""
     services.sources.refuse(project, value.source)
+    asked = SourceRef(source=value.source, spec=value.spec)
     job = Job(
         id=new_id("job"),
         project=project,
@@ -127,7 +128,7 @@ def import_dataset(
         request_digest="",
         deadline_s=services.deadline_s,
         memory_bytes=IMPORT_BYTES,
-        awaiting={IMPORTED: value.model_dump(mode="json", exclude_none=True)},
+        awaiting={IMPORTED: asked.model_dump(mode="json", exclude_none=True)},
         created_at=now(),
     )
     return _queue(services, job)
