@@ -20,7 +20,7 @@ from service.sources.connection import Connection
 from service.storage.memory import memory_services
 from service.storage.objects import ObjectDatasets
 
-N, D = 1_000_000, 384
+N, D = int(os.environ.get("BENCH_ROWS", "1000000")), 384
 GROUP = 50_000
 PAGE_BYTES = 8 << 20
 MIB = 1 << 20

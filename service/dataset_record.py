@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,8 @@ from service.dataset import Labels
 from service.errors import SHOWN_ROWS
 from service.numerics.rows import RowFacts
 from service.references import Model, Spec
+
+IDS_AT_ONCE = 4096
 
 
 class ColumnFacts(Model):
@@ -125,9 +128,9 @@ def hash_ids(ids: tuple[str, ...] | None) -> str | None:
     if ids is None:
         return None
     digest = hashlib.sha256()
-    for value in ids:
-        data = value.encode()
-        digest.update(len(data).to_bytes(4, "little") + data)
+    encoded = map(str.encode, ids)
+    while some := list(islice(encoded, IDS_AT_ONCE)):
+        digest.update(b"".join(len(data).to_bytes(4, "little") + data for data in some))
     return digest.hexdigest()
 
 

@@ -94,6 +94,23 @@ class Assay(_Client):
             self._flows.upload(body, model=model, revision=revision, progress=progress)
         )
 
+    def import_dataset(
+        self,
+        source: Mapping[str, Any],
+        name: str | None = None,
+        progress: Watch | None = None,
+        *,
+        model: str | None = None,
+        revision: str | None = None,
+    ) -> Dataset:
+        """
+        Let the server read rows from a store: `{"kind": "parquet", "connection": "lake", "path": ...}`.
+
+        Connections are named by its operator; returns once the dataset is there.
+        """
+        spec = {"model": model, "revision": revision}
+        return self._run(self._flows.import_dataset(source, name, spec, progress))
+
     def upload_files(
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
     ) -> Any:
@@ -266,6 +283,18 @@ class AsyncAssay(_Client):
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
     ) -> Any:
         return await self._run(self._flows.upload_files(inputs, base, progress))
+
+    async def import_dataset(
+        self,
+        source: Mapping[str, Any],
+        name: str | None = None,
+        progress: Watch | None = None,
+        *,
+        model: str | None = None,
+        revision: str | None = None,
+    ) -> Dataset:
+        spec = {"model": model, "revision": revision}
+        return await self._run(self._flows.import_dataset(source, name, spec, progress))
 
     async def dataset(self, dataset: str) -> Dataset:
         return await self._run(self._flows.get(Dataset, "datasets", dataset))

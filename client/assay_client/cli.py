@@ -218,6 +218,27 @@ def upload(
         write(f"{dataset['id']}\n".encode())
 
 
+@app.command(name="import")
+def import_rows(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="parquet, npy, faiss, pgvector, ...")],
+    where: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=VALUE...", help="connection=lake path=rows.parquet id=doc ..."),
+    ],
+    name: Annotated[str | None, typer.Option(help="Name of the dataset.")] = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the server read rows from a store its operator has named; prints the id of the dataset."""
+    source = {"kind": kind, **dict(map(requests.parameter, where))}
+    with _assay(server) as assay, _display() as display:
+        dataset = assay.import_dataset(source, name, display.job)
+    if as_json:
+        print_json(dataset)
+    else:
+        write(f"{dataset['id']}\n".encode())
+
+
 @app.command()
 def datasets(
     dataset: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,

@@ -79,6 +79,23 @@ class Flows:
         found = items_of(answer, Dataset)
         return found[0] if found else None
 
+    def import_dataset(
+        self,
+        source: Mapping[str, Any],
+        name: str | None,
+        spec: Mapping[str, str | None],
+        watch: Watch | None,
+    ) -> Flow[Dataset]:
+        """The dataset a server has read from a store, once its job has ended."""
+        given = {key: value for key, value in spec.items() if value is not None}
+        body = {"source": dict(source), "name": name, "spec": given}
+        job = object_of((yield from self._exchange(Send("POST", "/v1/datasets", json=body))), Job)
+        job = yield from self.wait(job, watch)
+        if job["state"] != "succeeded":
+            raise failure(job)
+        result: Any = job["result"]
+        return (yield from self.get(Dataset, "datasets", str(result["dataset"])))
+
     def upload_files(
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
     ) -> Flow[Any]:

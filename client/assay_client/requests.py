@@ -121,7 +121,7 @@ def parameter(pair: str) -> tuple[str, Any]:
     """Name and value of `name=value`; the value is JSON if it can be read so, else a string."""
     name, equals, text = pair.partition("=")
     if not equals or not name:
-        raise Mistake(f"`--param {pair}`: give name=value")
+        raise Mistake(f"`{pair}`: give name=value")
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except ValueError:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 LONGEST_LINE = 1 << 16
@@ -64,7 +65,7 @@ def send(out: IO[bytes], found: Found, pages: Iterator[Rows]) -> None:
     for page in pages:
         vectors = np.ascontiguousarray(page.vectors)
         rest = {"ids": page.ids, "columns": page.columns, "missing": page.missing}
-        data = json.dumps(rest, allow_nan=False).encode("utf-8", "strict")
+        data = orjson.dumps(rest)
         rows, d = vectors.shape
         _line(
             out,

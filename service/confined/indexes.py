@@ -81,6 +81,7 @@ def _pages(
                 rows = index.reconstruct_batch(keys[start:stop])
         except RuntimeError:
             raise Unreadable(
-                "unsupported-format", f"A {type(owners[0]).__name__} keeps no rows that can be read back."
+                "unsupported-format",
+                f"A {type(owners[0]).__name__} keeps no rows that can be read back.",
             ) from None
         yield Rows(rows, None if ids is None else [str(one) for one in ids[start:stop]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Literal
 
 import numpy as np
+import orjson
 
 from service.confined.frames import LONGEST_LINE, Found
 from service.dataset import DTYPES
@@ -30,6 +32,8 @@ from service.source_page import SourcePage
 
 FileKind = Literal["parquet", "arrow", "faiss"]
 MIB, GIB = 1 << 20, 1 << 30
+PIPE_BYTES = 1 * MIB
+"""What may wait between the processes; more is refused to processes without privileges."""
 BYTES_PER_CPU_SECOND = 4 * MIB
 """Slower than any reader on any machine."""
 ENVIRONMENT = {
@@ -87,6 +91,8 @@ def confined(
         env=ENVIRONMENT,
     )
     try:
+        if process.stdout is not None and sys.platform == "linux":
+            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         frames = _Frames(process, allowance)
         yield frames.found(), frames.pages()
     finally:
@@ -140,7 +146,7 @@ class _Frames:
         self._fill(rows.reshape(-1).view(np.uint8).data)
         rest = bytearray(line["rest"])
         self._fill(memoryview(rest))
-        told = json.loads(rest)
+        told = orjson.loads(rest)
         return SourcePage(told["ids"], rows, told["columns"], told["missing"])
 
     def _fill(self, space: memoryview) -> None:

@@ -110,9 +110,15 @@ class PageWriter:
             )
 
     def _name(self, ids: list[str] | None) -> None:
-        for name in ids or ():
-            if len(name) > LONGEST_ID:
-                raise InvalidRequest(f"An id has over {LONGEST_ID} characters.")
+        if ids is None:
+            return
+        if max(map(len, ids)) > LONGEST_ID:
+            raise InvalidRequest(f"An id has over {LONGEST_ID} characters.")
+        fresh = dict.fromkeys(ids)
+        if len(fresh) == len(ids) and self._ids.keys().isdisjoint(fresh):
+            self._ids.update(fresh)
+            return
+        for name in ids:
             if name in self._ids:
                 self.repeated += 1
                 if len(self.repeated_ids) < SHOWN_ROWS and name not in self.repeated_ids:

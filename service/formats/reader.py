@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
@@ -136,9 +137,13 @@ class RowWriter:
         """Some more rows, (m, d)."""
         canonical = np.ascontiguousarray(rows, dtype=self._dtype)
         data = canonical.data.cast("B")
-        self._hash.update(data)
-        self._sink.write(data)
-        facts = Facts.of(row_facts(canonical, self._done))
+        hashing = threading.Thread(target=self._hash.update, args=(data,))
+        hashing.start()
+        try:
+            self._sink.write(data)
+            facts = Facts.of(row_facts(canonical, self._done))
+        finally:
+            hashing.join()
         self._facts = facts if self._facts is None else self._facts + facts
         self._done += len(rows)
 

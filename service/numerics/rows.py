@@ -17,6 +17,7 @@ Rows = NDArray[np.generic]
 Selection = slice | NDArray[np.integer]
 
 BLOCK_ELEMENTS = 1 << 20  # 8 MiB of float64
+NORM_ELEMENTS = 1 << 17  # 1 MiB of float64
 UNIT_TOLERANCE = 1e-3  # float16 storage moves a unit norm by up to 5e-4
 SAFE_SQUARE = (1e-140, 1e140)  # outside, squares of float64 leave the normal range
 
@@ -306,6 +307,17 @@ def duplicate_rows(rows: Rows, threads: int) -> tuple[int, int]:
     return len(repeated), len(np.unique(repeated))
 
 
+def _plain_norms(x: Rows) -> Floats:
+    """Norms without care, a few rows at a time: what is widened stays in the cache."""
+    found = np.empty(len(x))
+    step = max(1, NORM_ELEMENTS // x.shape[1])
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(x), step):
+            y = x[start : start + step].astype(np.float64)
+            found[start : start + step] = np.sqrt(np.einsum("ij,ij->i", y, y))
+    return found
+
+
 def row_facts(x: Rows, start: int = 0) -> RowFacts:
     """
     Hygiene of a block of rows; `start` is the number of its first row.
@@ -313,11 +325,17 @@ def row_facts(x: Rows, start: int = 0) -> RowFacts:
     A row whose length overflows float64 counts as non-finite. Norms are of finite rows; without any
     they are (inf, 0).
     """
-    with np.errstate(invalid="ignore", over="ignore"):
-        y = x.astype(np.float64)
-        finite = np.asarray(np.isfinite(y).all(axis=1))
-        finite[finite] = np.isfinite(norms(y[finite]))
-    lengths = norms(y[finite])
+    lengths = _plain_norms(x)
+    # between these bounds no number of a row is extreme: `norms` would say the same
+    low, high = SAFE_SQUARE[0] * np.sqrt(x.shape[1]), SAFE_SQUARE[1]
+    finite = np.asarray((lengths > low) & (lengths < high))
+    if len(odd := np.flatnonzero(~finite)):
+        with np.errstate(invalid="ignore", over="ignore"):
+            y = x[odd].astype(np.float64)
+            whole = np.isfinite(y).all(axis=1)
+            lengths[odd[whole]] = norms(y[whole])
+        finite[odd[whole]] = np.isfinite(lengths[odd[whole]])
+    lengths = lengths[finite]
     return RowFacts(
         n=len(x),
         unit_rows=int(np.count_nonzero(np.abs(lengths - 1) <= UNIT_TOLERANCE)),
