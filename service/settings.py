@@ -6,8 +6,8 @@ Every environment variable.
     ASSAY_HOME                     folder for the store and the embedded server      (~/.assay)
     ASSAY_STORE                    folder of the object store                        ($ASSAY_HOME/store)
     ASSAY_API_KEYS_FILE            hashed API keys; without it only loopback is served
-    ASSAY_CONNECTIONS_FILE         JSON file of named connections to stores; ASSAY_CONNECTIONS holds the
-                                   same as text
+    ASSAY_CONNECTIONS_FILE         JSON file of named connections to stores
+    ASSAY_CONNECTIONS              the same as text; its names come before those of the file
     ASSAY_THREADS                  threads of one job                               (cores)
     ASSAY_JOB_DEADLINE_S           seconds a job may run                             (3600)
     ASSAY_JOB_ATTEMPTS             processes that may die on one job                 (3)
@@ -101,17 +101,17 @@ def cores() -> int:
 
 
 def _connections(env: Mapping[str, str]) -> dict[str, Connection]:
-    text, path = env.get("ASSAY_CONNECTIONS"), env.get("ASSAY_CONNECTIONS_FILE")
-    if text and path:
-        raise InvalidRequest("Set ASSAY_CONNECTIONS_FILE or ASSAY_CONNECTIONS, not both.")
-    if path:
+    found = {}
+    if path := env.get("ASSAY_CONNECTIONS_FILE"):
         try:
-            text = Path(path).expanduser().read_text(encoding="utf-8")
+            found = read_connections(Path(path).expanduser().read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidRequest(
                 f"ASSAY_CONNECTIONS_FILE cannot be read ({type(error).__name__})."
             ) from None
-    return read_connections(text) if text else {}
+    if text := env.get("ASSAY_CONNECTIONS"):
+        found |= read_connections(text)
+    return found
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

@@ -39,7 +39,10 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
 
 def test_every_documented_variable_is_read(tmp_path: Path) -> None:
     """Each with a value of its own; none is left over, none is undocumented."""
+    (tmp_path / "c").write_text('{"a": {"url": "s3://a"}, "b": {"url": "s3://b"}}')
     env = {
+        "ASSAY_CONNECTIONS_FILE": str(tmp_path / "c"),
+        "ASSAY_CONNECTIONS": '{"b": {"url": "s3://of-the-text"}}',
         "REDIS_URL": "redis://x:1", "ASSAY_HOME": str(tmp_path), "ASSAY_STORE": str(tmp_path / "s"),
         "ASSAY_API_KEYS_FILE": str(tmp_path / "k"), "ASSAY_LOG_LEVEL": "debug",
         **{name: str(11 + i) for i, name in enumerate(NUMBERS)},
@@ -48,6 +51,9 @@ def test_every_documented_variable_is_read(tmp_path: Path) -> None:
     assert (found.redis_url, found.home, found.store, found.api_keys_file, found.log_level) == (
         "redis://x:1", tmp_path, tmp_path / "s", tmp_path / "k", "debug",
     )  # fmt: skip
+    assert {name: one.url for name, one in found.connections.items()} == {
+        "a": "s3://a", "b": "s3://of-the-text",
+    }  # fmt: skip
     assert [
         found.threads, found.deadline_s, found.attempts, found.retention_s, found.queue_depth,
         found.limits.body_bytes, found.limits.rows, found.limits.dimensions,

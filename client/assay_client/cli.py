@@ -223,7 +223,9 @@ def import_rows(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="parquet, npy, faiss, pgvector, ...")],
     where: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=VALUE...", help="connection=lake path=rows.parquet id=doc ..."),
+        typer.Argument(
+            metavar="NAME=VALUE...", help="connection=lake path=rows.parquet id=doc ..."
+        ),
     ],
     name: Annotated[str | None, typer.Option(help="Name of the dataset.")] = None,
     server: Server = None,

@@ -542,3 +542,26 @@ def test_the_catalogue_is_listed_and_shown(ready: FakeServer, assay: Assay) -> N
     ):
         assert line in shown.splitlines()
     assert json.loads(assay("checks", "geometry", "--json").out) == check
+
+
+def test_import_waits_for_the_job_and_prints_the_dataset(ready: FakeServer, assay: Assay) -> None:
+    done = {**job(), "kind": "import", "result": {"dataset": "ds_9"}}
+    ready.on("POST /v1/datasets", Answer(202, job("queued")))
+    ready.on("GET /v1/jobs/job_1", Answer(200, done))
+    ready.on("GET /v1/datasets/ds_9", Answer(200, {"id": "ds_9", "n": 3}))
+    ran = assay("import", "parquet", "connection=lake", "path=a.parquet", 'columns=["k"]')
+
+    assert (ran.code, ran.out) == (0, "ds_9\n")
+    body = ready.calls("POST /v1/datasets")[0].json
+    assert body["source"] == {
+        "kind": "parquet", "connection": "lake", "path": "a.parquet", "columns": ["k"],
+    }  # fmt: skip
+
+
+def test_an_import_that_fails_says_why(ready: FakeServer, assay: Assay) -> None:
+    problem = {"code": "source-denied", "title": "t", "detail": "not this one", "errors": []}
+    ready.on("POST /v1/datasets", Answer(202, job("failed", problem=problem)))
+    ran = assay("import", "npy", "connection=lake", "path=a.npy")
+    assert ran.code == 4
+    assert "not this one" in ran.err
+    assert assay("import", "npy", "lake").code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from service.errors import (
     UnknownGate,
     UnknownJob,
 )
+from service.formats import Limits
+from service.formats.reader import RowWriter
 from service.gate import Policy
 from service.job import (
     COMBINE,
@@ -259,6 +262,75 @@ def test_a_draft_is_not_a_dataset(datasets: Any) -> None:
     with pytest.raises(UnknownDataset):
         datasets.load("p", draft.id)
     datasets.discard(datasets.draft("p"))
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "|i1"])
+def test_the_rows_of_a_dataset_are_one_npy_file(dtype: str, datasets: Any) -> None:
+    rows = np.arange(12).reshape(4, 3).astype(dtype)
+    record, _ = keep(datasets, rows)
+    with datasets.open_vectors("p", record.id) as file:
+        assert file.read() == b"".join(pieces(rows))
+
+
+def test_a_header_is_written_again_once_the_rows_are_counted(datasets: Any) -> None:
+    rows = np.arange(12, dtype="<f4").reshape(4, 3)
+    draft = datasets.draft("p")
+    writer = RowWriter(draft, None, 3, rows.dtype, Limits())
+    writer.write(rows[:3])
+    writer.write(rows[3:])
+    parsed = writer.finish()
+    assert parsed.n == 4
+    record = DatasetRecord(
+        id=draft.id, name=None, n=4, d=3, dtype="float32", bytes=48, sha256="0" * 64,
+        vectors_sha256=parsed.vectors_sha256, ids_sha256=None, columns={}, spec=Spec(), facts=None,
+        created_at=now(),
+    )  # fmt: skip
+    datasets.commit(draft, record, None, {})
+    np.testing.assert_array_equal(datasets.load("p", draft.id).rows, rows)
+
+
+def test_a_dataset_is_hidden_while_it_is_asked_for_and_gone_after(datasets: Any) -> None:
+    rows = np.ones((2, 2), "<f4")
+    record, _ = keep(datasets, rows)
+    seen = []
+
+    def look() -> bool:
+        try:
+            datasets.record("p", record.id)
+        except UnknownDataset:
+            seen.append("hidden")
+        return len(seen) == 1
+
+    assert datasets.remove("p", record.id, look) is False
+    assert datasets.record("p", record.id) == record
+    assert datasets.remove("p", record.id, look) is True
+    assert seen == ["hidden", "hidden"]
+    for lost in (datasets.record, datasets.load, datasets.open_vectors):
+        with pytest.raises(UnknownDataset):
+            lost("p", record.id)
+    with pytest.raises(UnknownDataset):
+        datasets.remove("p", record.id, look)
+    assert datasets.page("p", 10, None).items == []
+    again, new = keep(datasets, rows)
+    assert new
+    assert again.id != record.id
+
+
+def test_only_drafts_that_nobody_writes_any_more_are_removed(tmp_path: Path) -> None:
+    datasets = ObjectDatasets(tmp_path)
+    record, _ = keep(datasets, np.ones((2, 2), "<f4"))
+    old, fresh = datasets.draft("p"), datasets.draft("q")
+    for draft in (old, fresh):
+        draft.spool().close()
+        folder = tmp_path / draft.project / "datasets" / draft.id
+        (folder / "vectors.npy#1").write_bytes(b"half")
+    past = (now() - timedelta(days=2)).timestamp()
+    for path in (tmp_path / "p" / "datasets").rglob("*"):
+        os.utime(path, (past, past))
+    assert datasets.tidy(now() - timedelta(days=1)) == 1
+    assert not (tmp_path / "p" / "datasets" / old.id).exists()
+    assert (tmp_path / "q" / "datasets" / fresh.id / "vectors.npy#1").exists()
+    assert datasets.record("p", record.id) == record
 
 
 @pytest.mark.parametrize(
