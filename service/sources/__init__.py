@@ -8,16 +8,21 @@ request, not a crash.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from service.errors import InvalidRequest, SourceDenied
+import structlog
+
+from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
 from service.ports import Opened
+from service.source_page import SourcePage
 from service.source_reference import Reference
 from service.sources.connection import Connection
 from service.sources.source import Source
 
+log = structlog.get_logger()
 SOURCES: dict[str, str] = {
     "pgvector": "service.sources.pgvector:open_source",
     "qdrant": "service.sources.qdrant:open_source",
@@ -45,9 +50,21 @@ class NamedSources:
         self._connection(project, reference)
         _adapter(reference)
 
-    def open(self, project: str, reference: Reference) -> AbstractContextManager[Opened]:
+    @contextmanager
+    def open(self, project: str, reference: Reference) -> Iterator[Opened]:
         connection = self._connection(project, reference)
-        return _adapter(reference)(reference, connection)
+        adapter = _adapter(reference)
+        with ExitStack() as stack:
+            with _quiet(connection):
+                opened = stack.enter_context(adapter(reference, connection))
+            pages, recount = opened.pages, opened.recount
+
+            def count() -> int | None:
+                with _quiet(connection):
+                    return recount()
+
+            opened.pages, opened.recount = _quietly(connection, pages), count
+            yield opened
 
     def _connection(self, project: str, reference: Reference) -> Connection:
         found = self._connections.get(reference.connection)
@@ -57,6 +74,30 @@ class NamedSources:
                 "ASSAY_CONNECTIONS_FILE."
             )
         return found.at(self._scratch, self._largest_bytes)
+
+
+@contextmanager
+def _quiet(connection: Connection) -> Iterator[None]:
+    """What a driver says may hold a password: the type and place of an error are all that is kept."""
+    try:
+        yield
+    except (AssayError, MemoryError):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[-4:]
+        where = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames]
+        name = type(error).__name__
+        log.warning("source broke", connection=connection.name, error=name, where=where)
+        raise SourceUnreachable(f"Connection `{connection.name}` broke ({name}).") from None
+
+
+def _quietly(connection: Connection, pages: Iterator[SourcePage]) -> Iterator[SourcePage]:
+    while True:
+        with _quiet(connection):
+            page = next(pages, None)
+        if page is None:
+            return
+        yield page
 
 
 def _adapter(reference: Reference) -> Source:

@@ -1,0 +1,122 @@
+"""Kinds by name: imported on use, and quiet about what their drivers say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import structlog
+from pydantic import TypeAdapter
+
+from service import logs
+from service.errors import AssayError, InvalidRequest, SourceUnreachable
+from service.ports import Opened
+from service.source_page import SourcePage
+from service.source_reference import Provenance, SourceReference
+from service.sources import SOURCES, NamedSources
+from service.sources.connection import Connection
+
+SECRET = "s3cr3t-of-the-operator"
+REFERENCE: Any = TypeAdapter(SourceReference).validate_python(
+    {"kind": "qdrant", "connection": "prod", "collection": "docs"}
+)
+
+
+@pytest.fixture
+def adapter(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a module in the place of a kind's."""
+
+    def put(open_source: Any) -> NamedSources:
+        module = ModuleType("made_up")
+        module.open_source = open_source  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "made_up", module)
+        monkeypatch.setitem(SOURCES, "qdrant", "made_up:open_source")
+        return NamedSources({"prod": Connection("prod", "http://host")}, Path("scratch"))
+
+    return put
+
+
+@pytest.fixture
+def logged_as_served(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Lines as a service writes them."""
+    logs.configure()
+    yield
+    structlog.reset_defaults()
+
+
+def made(where: str) -> Any:
+    """An adapter whose driver tells the password at this place."""
+
+    def fail(place: str) -> None:
+        if place == where:
+            raise RuntimeError(f"could not log in with {SECRET}")
+
+    @contextmanager
+    def open_source(reference: Any, connection: Connection) -> Iterator[Opened]:
+        fail("open")
+
+        def pages() -> Iterator[SourcePage]:
+            yield SourcePage(["a"], np.ones((1, 2), np.float32))
+            fail("page")
+
+        def recount() -> int:
+            fail("recount")
+            return 1
+
+        about = Provenance(kind="qdrant", connection="prod", location="docs")
+        yield Opened(1, about, pages(), recount)
+
+    return open_source
+
+
+@pytest.mark.parametrize("where", ["open", "page", "recount"])
+def test_what_a_driver_says_is_not_repeated(
+    where: str, adapter: Any, logged_as_served: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read() -> None:
+        with adapter(made(where)).open("p", REFERENCE) as opened:
+            list(opened.pages)
+            opened.recount()
+
+    with pytest.raises(SourceUnreachable) as caught:
+        read()
+    assert caught.value.detail == "Connection `prod` broke (RuntimeError)."
+    assert caught.value.__suppress_context__
+    logged = capsys.readouterr().err
+    assert "test_sources.py:" in logged
+    assert SECRET not in logged + caught.value.detail
+
+
+def test_an_adapter_that_is_well_is_read_to_its_end(adapter: Any) -> None:
+    with adapter(made("nowhere")).open("p", REFERENCE) as opened:
+        assert [page.ids for page in opened.pages] == [["a"]]
+        assert opened.recount() == 1
+
+
+def test_what_its_reader_raises_is_not_taken_for_the_store(adapter: Any) -> None:
+    with pytest.raises(ZeroDivisionError), adapter(made("nowhere")).open("p", REFERENCE):
+        raise ZeroDivisionError
+
+
+def test_a_package_that_is_not_there_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, adapter: Any
+) -> None:
+    sources = adapter(made("nowhere"))
+    monkeypatch.setitem(SOURCES, "qdrant", "no_such_package.adapter:open_source")
+    with pytest.raises(
+        InvalidRequest, match=r"`no_such_package` is not installed \(extra `qdrant`"
+    ):
+        sources.refuse("p", REFERENCE)
+
+
+def test_every_kind_of_reference_has_a_place() -> None:
+    schema = TypeAdapter(SourceReference).json_schema()
+    assert set(schema["discriminator"]["mapping"]) == set(SOURCES)
+    with pytest.raises(AssayError):
+        NamedSources({}, Path("scratch")).refuse("p", REFERENCE)
