@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.confined.tables import Chosen, _pages
 from service.errors import (
     AssayError,
     DuplicateIds,
@@ -242,3 +243,29 @@ def test_labels_that_unpack_without_end_are_refused(read: Any) -> None:
     body = parquet(pa.table({"v": fixed(np.ones((2000, 2), np.float32)), "t": texts}))
     with pytest.raises(PayloadTooLarge, match="keep fewer columns"):
         read(PARQUET, body, limits=Limits(csv_bytes=1 << 20))
+
+
+@EACH_FORM
+def test_a_batch_that_is_larger_than_a_page_is_cut_and_nothing_is_read_twice(
+    kind: str, write: Any, read: Any
+) -> None:
+    data = np.arange(30_000 * 100, dtype=np.float32).reshape(30_000, 100)
+    table = pa.table({"v": fixed(data), "id": [str(i) for i in range(30_000)]})
+    parsed, rows = read(kind, write(table), id_column="id")
+    np.testing.assert_array_equal(rows, data)
+    assert parsed.ids == tuple(str(i) for i in range(30_000))
+
+
+@pytest.mark.parametrize("make", [fixed, lambda rows: pa.array(list(rows))], ids=["fixed", "list"])
+@pytest.mark.parametrize("with_null", [False, True])
+def test_a_slice_in_memory_is_read_from_its_start(make: Any, with_null: bool) -> None:
+    """P25, past what a writer would have cut off."""
+    column = make(VALUES.reshape(5, 3))
+    wanted = [[6, 7, 8], [9, 10, 11]]
+    if with_null:
+        column = pa.array([[0, 1, 2], [3, 4, 5], None, [6, 7, 8], [9, 10, 11]], column.type)
+    batch = pa.record_batch({"v": column, "id": list("abcde")}).slice(2, 3 if with_null else 2)
+    pages = list(_pages(iter([batch]), Chosen("v", "id", ()), check=True))
+    assert pages[0].vectors.tolist() == wanted
+    assert pages[0].ids == (["d", "e"] if with_null else ["c", "d"])
+    assert pages[0].missing == (["c"] if with_null else [])
