@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -43,10 +43,9 @@ def adapter(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def logged_as_served(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Lines as a service writes them."""
-    logs.configure()
-    yield
+def as_served() -> Iterator[Callable[[], None]]:
+    """Log as a service does, from the call on."""
+    yield logs.configure
     structlog.reset_defaults()
 
 
@@ -77,13 +76,14 @@ def made(where: str) -> Any:
 
 @pytest.mark.parametrize("where", ["open", "page", "recount"])
 def test_what_a_driver_says_is_not_repeated(
-    where: str, adapter: Any, logged_as_served: None, capsys: pytest.CaptureFixture[str]
+    where: str, adapter: Any, as_served: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def read() -> None:
         with adapter(made(where)).open("p", REFERENCE) as opened:
             list(opened.pages)
             opened.recount()
 
+    as_served()
     with pytest.raises(SourceUnreachable) as caught:
         read()
     assert caught.value.detail == "Connection `prod` broke (RuntimeError)."
