@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, Literal
@@ -90,16 +91,13 @@ def confined(
         pass_fds=[descriptor],
         env=ENVIRONMENT,
     )
+    frames = _Frames(process, allowance)
     try:
-        if process.stdout is not None and sys.platform == "linux":
-            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        frames = _Frames(process, allowance)
         yield frames.found(), frames.pages()
     finally:
         process.kill()
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        frames.close()
 
 
 class _Frames:
@@ -108,14 +106,29 @@ class _Frames:
     def __init__(self, process: subprocess.Popen[bytes], allowance: Allowance) -> None:
         if process.stdout is None:
             raise ValueError("the process has no output")
+        if sys.platform == "linux":
+            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._process, self._out, self._allowance = process, process.stdout, allowance
+        self._reader = ThreadPoolExecutor(1)
+
+    def close(self) -> None:
+        """The process has ended, and with it what waits for its output."""
+        self._reader.shutdown()
+        self._out.close()
 
     def found(self) -> Found:
         return Found(**self._line()["about"])
 
     def pages(self) -> Iterator[SourcePage]:
-        while "end" not in (line := self._line()):
-            yield self._page(line)
+        """Pages, the next one read while one is used: the process would wait for its reader."""
+        following = self._reader.submit(self._next)
+        while (page := following.result()) is not None:
+            following = self._reader.submit(self._next)
+            yield page
+
+    def _next(self) -> SourcePage | None:
+        line = self._line()
+        return None if "end" in line else self._page(line)
 
     def _line(self) -> dict[str, Any]:
         text = self._out.readline(LONGEST_LINE)
