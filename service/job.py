@@ -14,9 +14,9 @@ from service.blocks import Plan
 from service.check import Warned
 from service.errors import AssayError, Fault
 from service.gate import Policy, RuleResult, Verdict
-from service.references import ColumnRef, DatasetRef, Model, NamedDataset
+from service.references import ColumnRef, DatasetRef, Model, NamedDataset, NamedParts
 
-StoredInputs = dict[str, DatasetRef | ColumnRef | list[NamedDataset]]
+StoredInputs = dict[str, DatasetRef | ColumnRef | list[NamedDataset | NamedParts]]
 
 
 class State(StrEnum):

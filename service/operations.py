@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 
 from service.binding import column_of, vectors_of
-from service.check import Check, Slot
+from service.check import BARE, Check, Slot
 from service.errors import (
     AssayError,
     Cancelled,
@@ -24,6 +26,7 @@ from service.references import (
     DatasetRef,
     InlineVectors,
     NamedDataset,
+    NamedParts,
 )
 from service.report import (
     ReportBase,
@@ -68,7 +71,8 @@ def submit(
         return known
     check = check_of(request.kind)
     resolved = _stored(services, project, check, request)
-    given = _given(services, project, check, resolved)
+    bare = {role for role, value in request.inputs if value is not None} - set(resolved)
+    given = _given(services, project, check, resolved, bool(bare))
     store = Store(
         ids=lambda record: services.datasets.ids(project, record.id),
         column=lambda record, name: services.datasets.column(project, record.id, name),
@@ -127,10 +131,10 @@ def _stored(services: Services, project: str, check: Check, request: RequestBase
     asked = {name: value for name, value in request.inputs if value is not None}
     for slot in check.slots_of(asked):
         value = asked.get(slot.name)
-        if isinstance(value, list):
-            names = [one.name or f"model_{i}" for i, one in enumerate(value, start=1)]
-            if len(set(names)) != len(names):
-                raise InvalidRequest(f"The names in `{slot.name}` are not unique: {names}.")
+        if slot.several:
+            result[slot.name] = _parts(services, project, slot, value, asked)
+        elif isinstance(value, list):
+            names = _names(slot, value)
             result[slot.name] = [
                 NamedDataset(dataset=vectors_of(services, project, one), name=name)
                 for name, one in zip(names, value, strict=True)
@@ -143,29 +147,70 @@ def _stored(services: Services, project: str, check: Check, request: RequestBase
     return result
 
 
+def _names(slot: Slot, models: list[Any]) -> list[str]:
+    names = [one.name or f"model_{i}" for i, one in enumerate(models, start=1)]
+    if len(set(names)) != len(names):
+        raise InvalidRequest(f"The names in `{slot.name}` are not unique: {names}.")
+    return names
+
+
+def _parts(
+    services: Services, project: str, slot: Slot, models: list[Any] | None, asked: dict[str, Any]
+) -> list[NamedDataset | NamedParts]:
+    """Models of several matrices, listed or one by bare roles."""
+    if models is None:
+        given = [(BARE, {part: asked[part] for part in slot.parts})]
+    else:
+        given = [
+            (name, {part: getattr(one, part) for part in slot.parts})
+            for name, one in zip(_names(slot, models), models, strict=True)
+        ]
+    return [
+        NamedParts.model_validate(
+            {
+                "name": name,
+                **{
+                    part: DatasetRef(dataset=vectors_of(services, project, value))
+                    for part, value in parts.items()
+                },
+            }
+        )
+        for name, parts in given
+    ]
+
+
 def _default_dataset(slot: Slot, result: StoredInputs) -> str | None:
     """The dataset of the role a column belongs to; of several models, the first."""
-    source = result.get(slot.of or "")
+    role, _, part = (slot.of or "").partition(".")
+    source = result.get(role)
     if isinstance(source, list):
-        source = source[0]
+        one = source[0]
+        return one.parts[part].dataset if isinstance(one, NamedParts) else one.dataset
     return None if source is None else source.dataset
 
 
 def _given(
-    services: Services, project: str, check: Check, inputs: StoredInputs
+    services: Services, project: str, check: Check, inputs: StoredInputs, bare: bool
 ) -> dict[str, Given]:
     given: dict[str, Given] = {}
     for slot in check.slots_of(inputs):
         value = inputs.get(slot.name)
-        if value is not None and slot.of is not None and slot.of not in inputs:
+        if value is not None and slot.of is not None and slot.of.partition(".")[0] not in inputs:
             raise InvalidRequest(
                 f"`{slot.name}` is a column of `{slot.of}`, which is not given.",
                 [Fault(pointer=f"/inputs/{slot.name}", message=f"give `{slot.of}` too")],
             )
         if isinstance(value, list):
             for place, one in enumerate(value):
+                here = f"{slot.name}/{place}/{one.name}"
+                if isinstance(one, NamedParts):
+                    for part, ref in one.parts.items():
+                        record = services.datasets.record(project, ref.dataset)
+                        at = f"/inputs/{part}" if bare else f"/inputs/{slot.name}/{place}/{part}"
+                        given[f"{here}/{part}"] = Given(slot.part(part), record, place=place, at=at)
+                    continue
                 record = services.datasets.record(project, one.dataset)
-                given[f"{slot.name}/{place}/{one.name}"] = Given(slot, record, place=place)
+                given[here] = Given(slot, record, place=place)
         elif value is not None:
             record = services.datasets.record(project, value.dataset or "")
             column = value.column if isinstance(value, ColumnRef) else None

@@ -97,6 +97,21 @@ class NamedVectors(InlineVectors):
     """Default `model_1`, `model_2`, ... in request order."""
 
 
+class NamedParts(Model):
+    """One of several models of several matrices, each stored, and the name its results go by."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, DatasetRef]
+
+    name: ModelName | None = None
+    """Default `model_1`, `model_2`, ... in request order."""
+
+    @property
+    def parts(self) -> dict[str, DatasetRef]:
+        """Its matrices by name."""
+        return dict(self.__pydantic_extra__)
+
+
 class ColumnRef(Model):
     """A column of a dataset; without `dataset`, of the role the check names."""
 
@@ -117,6 +132,17 @@ class InlineColumn(Model):
     values: list[Label | None]
 
 
+DocumentId = Annotated[str, Strict()] | Annotated[int, Strict(), Field(ge=0)]
+Judgement = DocumentId | tuple[DocumentId, Annotated[float, Field(ge=0)]]
+
+
+class InlineRelevance(Model):
+    """Relevant documents inside the request: for each query a list of ids or of `[id, grade]`."""
+
+    values: list[list[Judgement] | None]
+    """An id without a grade has grade 1; a document of grade 0 is not relevant."""
+
+
 def _kind_of_vectors(value: Any) -> str:
     if isinstance(value, InlineVectors) or (isinstance(value, dict) and "vectors" in value):
         return "<inline>"
@@ -124,7 +150,9 @@ def _kind_of_vectors(value: Any) -> str:
 
 
 def _kind_of_column(value: Any) -> str:
-    if isinstance(value, InlineColumn) or (isinstance(value, dict) and "values" in value):
+    if isinstance(value, (InlineColumn, InlineRelevance)) or (
+        isinstance(value, dict) and "values" in value
+    ):
         return "<inline>"
     return _of_baseline(value, BaselineColumn) or "<column>"
 
@@ -144,6 +172,12 @@ ColumnValue = Annotated[
     Annotated[ColumnRef, Tag("<column>")]
     | Annotated[BaselineColumn, Tag("<baseline>")]
     | Annotated[InlineColumn, Tag("<inline>")],
+    Discriminator(_kind_of_column),
+]
+RelevanceValue = Annotated[
+    Annotated[ColumnRef, Tag("<column>")]
+    | Annotated[BaselineColumn, Tag("<baseline>")]
+    | Annotated[InlineRelevance, Tag("<inline>")],
     Discriminator(_kind_of_column),
 ]
 NamedValue = Annotated[
