@@ -43,6 +43,7 @@ __all__ = [
     "Context",
     "Estimate",
     "Inputs",
+    "Invariance",
     "Measure",
     "PValue",
     "Params",

@@ -9,6 +9,7 @@ from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
 from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
+from service.checks.retrieval import retrieval
 from service.checks.search_hygiene import search_hygiene
 
 CATALOGUE: tuple[Check, ...] = (
@@ -18,5 +19,6 @@ CATALOGUE: tuple[Check, ...] = (
     group_structure,
     label_neighbours,
     neighbour_stability,
+    retrieval,
     power,
 )
