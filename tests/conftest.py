@@ -175,7 +175,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
         monkeypatch.setattr(stability, "BLOCK", elements)
         ranked = importlib.import_module("service.checks.retrieval.part")
         monkeypatch.setattr(ranked, "BLOCK", elements)
-        monkeypatch.setattr(ranked, "BATCH", 2 * elements)
+        monkeypatch.setattr(ranked, "BATCH_BYTES", 1000 * elements)
         standings = importlib.import_module("service.numerics.standings")
         monkeypatch.setattr(standings, "QUERIES", elements)
         monkeypatch.setattr(standings, "TILE", 8 * tile)

@@ -4,8 +4,8 @@
 Where relevant rows stand: how many score above each, how many the same, and the best of the others.
 
 One pass over the gallery. A float32 product says on which side of a relevant row's score a row lies,
-or that it is too near to say; there, and wherever a row may belong among the best, its float64 score
-decides. So counts and lists are exact, and no score is kept.
+or that it is too near to say; then its float64 score decides. The same bound thins out the rows that
+may be among the best, until the float64 scores of a few decide. So counts and lists are exact.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ Ids = NDArray[np.int32]
 QUERIES = 256
 TILE = 4096
 CHUNK = 64
+FEW_LEVELS = 8
+"""Up to so many levels, a chunk of rows is compared with each at once."""
+POOL = 64
+"""Room in a pool beside twice the rows asked for."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,84 @@ def _holds(rows: Rows64, item: int) -> bool:
 
 
 @compiled
+def settle(
+    query: Floats,
+    divisor: float,
+    codes: Any,
+    low: Floats,
+    scale: Floats,
+    row_scale: Floats,
+    by: Floats,
+    pool: Ids,
+    pooled: int,
+    best: Ids,
+    best_scores: Floats,
+    filled: int,
+) -> int:
+    """Score pooled rows of a query in float64 and keep the best; returns how many places are filled."""
+    row = np.empty(codes.shape[1])
+    for c in range(pooled):
+        g = pool[c]
+        pairs.read(codes[g], low, scale, row_scale[g], row)
+        score = pairs.dot(query, row) / (divisor * by[g])
+        filled = pairs.keep(score, g, best_scores, best, filled)
+    return filled
+
+
+@compiled
+def _thinned(pool: Ids, singles: NDArray[np.float32], room: int, band: float) -> tuple[int, float]:
+    """
+    Drop pooled rows that cannot be among the `room` best; how many stay, and what they have to reach.
+
+    Float32 scores within `band` of one another may stand in either order.
+    """
+    ordered = np.sort(singles)
+    entry = np.float64(ordered[len(ordered) - room]) - band
+    kept = 0
+    for c in range(len(pool)):
+        if np.float64(singles[c]) >= entry:
+            pool[kept], singles[kept] = pool[c], singles[c]
+            kept += 1
+    return kept, entry
+
+
+@compiled
+def _reaches(chunk: NDArray[np.float32], floor: float) -> bool:
+    """Whether any score is not below `floor`."""
+    some = np.uint8(0)  # a byte: the loop fills vector registers
+    for j in range(len(chunk)):
+        some = np.uint8(some | np.uint8(not (chunk[j] < floor)))
+    return some != 0
+
+
+@compiled
+def _decided(
+    chunk: NDArray[np.float32],
+    below: NDArray[np.float32],
+    beyond: NDArray[np.float32],
+    counts: Rows64,
+) -> bool:
+    """Count a chunk whose scores are all surely above or below each level; whether it was one."""
+    for u in range(len(below)):
+        apart = np.uint8(0)
+        for j in range(len(chunk)):
+            apart = np.uint8(apart + np.uint8(chunk[j] < below[u]) + np.uint8(chunk[j] > beyond[u]))
+        if apart != len(chunk):
+            return False
+    left = len(chunk)
+    for u in range(len(below)):
+        above = np.uint8(0)
+        for j in range(len(chunk)):
+            above = np.uint8(above + np.uint8(chunk[j] > beyond[u]))
+        counts[u] += left - above
+        left = np.int64(above)
+    counts[len(below)] += left
+    return True
+
+
+@compiled
 def scan(
-    singles: NDArray[np.float32],
+    scores: NDArray[np.float32],
     first: int,
     queries: Floats,
     divisors: Floats,
@@ -186,16 +266,20 @@ def scan(
     by: Floats,
     passed: Rows64,
     equal: Rows64,
+    pool: Ids,
+    singles: NDArray[np.float32],
+    pooled: Rows64,
+    entry: Floats,
     best: Ids,
     best_scores: Floats,
     filled: Rows64,
 ) -> None:
     """
-    Count a tile of rows against the levels of each query, and keep the best that are not relevant.
+    Count a tile of rows against the levels of each query, and pool those that may be among the best.
 
     Parameters
     ----------
-    singles : (m, w) float32
+    scores : (m, w) float32
         Scores of rows first, first + 1, ... as a float32 product gives them.
     queries, divisors : (m, d) and (m,) float64
     reading : (m, 4) float64
@@ -210,56 +294,68 @@ def scan(
         Of a query with u levels u + 1 counts: rows whose score is above exactly 0, 1, ..., u of them.
     equal : (t,) int64, added to
         Rows whose score is the level.
-    best, best_scores, filled : (m, k) and (m,), kept up
+    pool, singles, pooled : (m, c), (m, c), (m,)
+        Rows that are not relevant and may be among the best, with their float32 scores.
+    entry : (m,)
+        The float32 score that such a row must reach.
+    best, best_scores, filled : (m, k), (m, k), (m,)
+        The best of those that have left the pool.
 
     Notes
     -----
-    Time O(m w) beside the product; a float64 score, O(d), for each row that is near a level or among
-    the best of those seen.
+    Time O(m w) beside the product; a float64 score, O(d), for each row that is near a level.
     """
-    width = singles.shape[1]
-    room = best.shape[1]
+    width = scores.shape[1]
+    room, capacity = best.shape[1], pool.shape[1]
     row = np.empty(codes.shape[1])
     for i in range(len(queries)):
         unit, middle, slack, underflow = reading[i]
+        band = 2 * (slack * unit + underflow)
         own = levels[starts[i] : starts[i + 1]]
         below = (own - middle - slack) * unit - underflow
         beyond = (own - middle + slack) * unit + underflow
         counts = passed[starts[i] + i : starts[i + 1] + i + 1]
         relevant = relevant_rows[relevant_starts[i] : relevant_starts[i + 1]]
-        entry = -np.inf
-        if filled[i] == room:
-            entry = (best_scores[i, room - 1] - middle - slack) * unit - underflow
+        few = len(own) <= FEW_LEVELS
+        lower, higher = below.astype(np.float32), beyond.astype(np.float32)
+        for u in range(len(own)):
+            lower[u] = np.nextafter(lower[u], np.float32(-np.inf))
+            higher[u] = np.nextafter(higher[u], np.float32(np.inf))
         for start in range(0, width, CHUNK):
-            stop = min(width, start + CHUNK)
-            floor = np.float32(min(below[0], entry))
-            floor = np.nextafter(floor, np.float32(-np.inf))
-            some = 0
-            for j in range(start, stop):
-                some += 0 if singles[i, j] < floor else 1
-            if some == 0:
-                counts[0] += stop - start
+            chunk = scores[i, start : start + CHUNK]
+            floor = np.nextafter(np.float32(entry[i]), np.float32(-np.inf))
+            if not _reaches(chunk, min(floor, lower[0])):
+                counts[0] += len(chunk)
                 continue
-            for j in range(start, stop):
-                if singles[i, j] < floor:
-                    counts[0] += 1
-                    continue
-                f = np.float64(singles[i, j])
+            if few and not _reaches(chunk, floor) and _decided(chunk, lower, higher, counts):
+                continue
+            for j in range(len(chunk)):
+                f = np.float64(chunk[j])
+                g = first + start + j
                 sure = _first_at_least(beyond, f)
-                near = sure < len(own) and not (f < below[sure])
-                if near or not (f < entry):
-                    g = first + j
+                if sure < len(own) and not (f < below[sure]):
                     pairs.read(codes[g], low, scale, row_scale[g], row)
                     score = pairs.dot(queries[i], row) / (divisors[i] * by[g])
                     sure = _first_at_least(own, score)
                     if sure < len(own) and own[sure] == score:
                         equal[starts[i] + sure] += 1
-                    if not (f < entry) and not _holds(relevant, g):
-                        filled[i] = pairs.keep(score, g, best_scores[i], best[i], filled[i])
-                        if filled[i] == room:
-                            last = best_scores[i, room - 1]
-                            entry = (last - middle - slack) * unit - underflow
                 counts[sure] += 1
+                if f < entry[i] or _holds(relevant, g):
+                    continue
+                pool[i, pooled[i]], singles[i, pooled[i]] = g, chunk[j]
+                pooled[i] += 1
+                if pooled[i] == capacity:
+                    kept, reach = _thinned(pool[i], singles[i], room, band)
+                    entry[i] = max(entry[i], reach)
+                    if 4 * kept > 3 * capacity:
+                        filled[i] = settle(
+                            queries[i], divisors[i], codes, low, scale, row_scale, by,
+                            pool[i], kept, best[i], best_scores[i], filled[i],
+                        )  # fmt: skip
+                        kept = 0
+                        last = (best_scores[i, room - 1] - middle - slack) * unit - underflow
+                        entry[i] = max(entry[i], last)
+                    pooled[i] = kept
 
 
 def standings(
@@ -284,7 +380,8 @@ def standings(
     Notes
     -----
     Time of one float32 product of all pairs; about a third more where relevant rows rank at random.
-    Memory a float32 block of the gallery, a tile of scores for each thread, and lists (m, depth).
+    Memory a float32 block of the gallery, a tile of scores for each thread, and `bytes_a_query` for
+    each query.
     """
     m, rows, threads = len(which), search.rows, search.threads
     parts = list(chunks(m, QUERIES))
@@ -305,7 +402,9 @@ def standings(
     tie, starts, levels = _levels(relevant, scores)
     passed, equal = np.zeros(len(levels) + m, np.int64), np.zeros(len(levels), np.int64)
     ids, best = np.full((m, depth), -1, np.int32), np.full((m, depth), -np.inf)
-    filled = np.zeros(m, np.int64)
+    filled, pooled, entry = np.zeros(m, np.int64), np.zeros(m, np.int64), np.full(m, -np.inf)
+    pool = np.empty((m, 2 * depth + POOL), np.int32)
+    singles = np.empty(pool.shape, np.float32)
     blocks = list(chunks(rows.n, max(GALLERY_BLOCK_BYTES // (4 * (rows.d + 1)), TILE)))
     for number, block in enumerate(blocks):
         searched = search.searched(block)
@@ -322,12 +421,29 @@ def standings(
                     single @ searched[tile].T, first + tile.start, asked, divisors, reading[part],
                     of_levels - of_levels[0], levels[own], of_relevant, relevant.rows,
                     *rows.form, rows.divisors,
-                    passed[counts], equal[own], ids[part], best[part], filled[part],
+                    passed[counts], equal[own], pool[part], singles[part], pooled[part], entry[part],
+                    ids[part], best[part], filled[part],
                 )  # fmt: skip
 
         for done, _ in enumerate(ordered_map(count, parts, threads)):
             step(number * len(parts) + done + 1, len(blocks) * len(parts))
+
+    def finish(part: slice) -> None:
+        asked, divisors = queries.take(which[part])
+        for i, row in enumerate(range(part.start, part.stop)):
+            settle(
+                asked[i], divisors[i], *rows.form, rows.divisors,
+                pool[row], pooled[row], ids[row], best[row], filled[row],
+            )  # fmt: skip
+
+    for _ in ordered_map(finish, parts, threads):
+        pass
     return _counted(relevant, scores, tie, starts, passed, equal, ids, best)
+
+
+def bytes_a_query(depth: int) -> int:
+    """Memory of the lists of one query."""
+    return 12 * depth + 8 * (2 * depth + POOL)
 
 
 def _levels(relevant: Relevant, scores: Floats) -> tuple[Rows64, Rows64, Floats]:

@@ -92,7 +92,7 @@ def test_the_request_schema_takes_what_the_service_takes(kind: str, door: Any) -
     }
     several = {slot.name for slot in BY_KIND[kind].slots if slot.most is not None}
     inputs = {
-        role["name"]: [{part: value["vectors"] for part in role["parts"]} or value["vectors"]]
+        role["name"]: [dict.fromkeys(role["parts"], value["vectors"]) or value["vectors"]]
         if role["name"] in several
         else value[role["kind"]]
         for role in check["roles"]

@@ -165,7 +165,9 @@ def test_every_null_of_a_report_has_a_reason(
     JSON either way.
     """
     x = DEGENERATE[name]
-    answer = ask(kind, roles(kind, len(x), upload(x)["id"]), {"census": census, **small(kind, len(x))})
+    answer = ask(
+        kind, roles(kind, len(x), upload(x)["id"]), {"census": census, **small(kind, len(x))}
+    )
     if answer.status_code == 422:
         assert strict(answer.content)["code"] in REFUSALS
         return

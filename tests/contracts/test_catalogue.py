@@ -424,9 +424,7 @@ def test_the_order_of_rows_moves_nothing_but_what_the_seed_moves(check: Check, s
     }
     moved = {name: rows[order[name]] for name, rows in made.items()}
     for labels in variants(check, made):
-        shuffled = {
-            name: moved_to(check, name, values, orders) for name, values in labels.items()
-        }
+        shuffled = {name: moved_to(check, name, values, orders) for name, values in labels.items()}
         before, after, *other_seeds = (
             json.loads(found.model_dump_json())
             for found in (

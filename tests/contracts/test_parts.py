@@ -25,9 +25,7 @@ def ready(check: Check, made: Made) -> Inputs:
     inputs: dict[str, Any] = {}
     for name, rows in made.items():
         put(inputs, name, rows)
-    columns = {
-        name: encoded(check, name, values) for name, values in required(check, made).items()
-    }
+    columns = {name: encoded(check, name, values) for name, values in required(check, made).items()}
     return check.inputs(**inputs, **columns)
 
 

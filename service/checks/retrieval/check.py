@@ -79,8 +79,7 @@ def retrieval(
     Does the right item come back? Exact ranks, ties averaged over their orders, models paired.
 
     A float32 product of all pairs decides most of them by its rounding bound, float64 the others. Time:
-    one faiss search a model; memory: a 64 MiB float32 block of the documents, and lists of the largest
-    k + 1 documents for each of 16,384 queries.
+    one faiss search a model; memory: a 64 MiB float32 block of the documents, and 128 MiB of lists.
     """
     judged = Judged.of(inputs)
     summary = _Summary(inputs, params, parts, judged, context.threads)

@@ -16,12 +16,18 @@ from service.numerics.extremes import refuse_extremes
 from service.numerics.neighbours import Queries, Search, Step
 from service.numerics.ranking import cutoffs, measures
 from service.numerics.rows import Floats
-from service.numerics.standings import Relevant, Standings, all_scores, standings
+from service.numerics.standings import (
+    Relevant,
+    Standings,
+    all_scores,
+    bytes_a_query,
+    standings,
+)
 
 BLOCK = 512
 """Queries of a block: the grid that shards share."""
-BATCH = 16_384
-"""Queries that are ranked in one pass over the documents."""
+BATCH_BYTES = 128 << 20
+"""Memory of the lists of the queries that are ranked in one pass over the documents."""
 POINTS = 4096
 COINCIDENT = 1e-28
 """Squared distance of unit rows that rounding alone can make."""
@@ -39,7 +45,8 @@ def part(
     """Numbers of each query in these blocks, named `<model>.<what>`."""
     judged = Judged.of(inputs)
     queries = np.arange(blocks.start * BLOCK, min(blocks.stop * BLOCK, len(inputs.relevance)))
-    batches = [queries[which] for which in chunks(len(queries), BATCH)]
+    size = max(BATCH_BYTES // bytes_a_query(params.ks[-1] + 1), 1)
+    batches = [queries[which] for which in chunks(len(queries), size)]
     found: dict[str, NDArray[Any]] = {}
     steps = len(inputs.models) * len(batches)
     with context.stage("ranks") as step:
