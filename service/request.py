@@ -124,7 +124,7 @@ def request_model(check: Check) -> type[RequestBase]:
             for part, told in zip(slot.parts, slot.told, strict=True):
                 bare = f"{told} For one model alone, in place of `{slot.name}`."
                 fields[part] = (VectorsValue | None, Field(default=None, description=bare))
-            validators[slot.name] = model_validator(mode="after")(_one_form(slot))
+            validators[f"_{slot.name}_in_one_form"] = model_validator(mode="after")(_one_form(slot))
         elif slot.required:
             fields[slot.name] = (value, Field(description=slot.description))
         else:

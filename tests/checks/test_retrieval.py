@@ -172,7 +172,7 @@ def test_the_shuffled_control_of_a_constant_scorer_is_chance() -> None:
 
 
 def test_the_published_controls(rows: Callable[[str], Array]) -> None:
-    """As the definition states them: of scifact at k = 10 chance is .033 and the shuffled control .015."""
+    """Stated with the definition: scifact at k = 10, chance .033, shuffled control .015."""
     titles, sentences = (rows(f"scifact_titles/minilm/{one}") for one in ("titles", "sentences"))
     found = run({"m": (titles, sentences)}, SENTENCES, ks=[10])
     assert found.chance_hit[10] == pytest.approx(0.033, abs=5e-4)
