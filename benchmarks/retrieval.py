@@ -14,8 +14,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", str(os.cpu_count()))
 
 import faiss
 import numpy as np
+from neighbour_stability import peak_mib, rows, seconds
 
-from benchmarks.neighbour_stability import peak_mib, rows, seconds
 from service.check import Context
 from service.checks.retrieval import retrieval
 from service.dataset import Dataset, Labels
