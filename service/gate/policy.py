@@ -41,7 +41,8 @@ class PolicyCheck(Model):
 
     kind: str
     inputs: dict[str, Name | list[PolicyModel]]
-    """A name, or, for a role of several models, a list of `{name, vectors}`."""
+    """A name, or, for a role of several models, a list of `{name, vectors}`, or of `{name, queries,
+    documents}` where a model has several matrices."""
     params: dict[str, Any] = Field(default_factory=dict)
     seed: int = Field(default=0, ge=0, le=LARGEST_INTEGER)
 

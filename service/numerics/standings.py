@@ -243,7 +243,7 @@ def _decided(
         for j in range(len(chunk)):
             above = np.uint8(above + np.uint8(chunk[j] > beyond[u]))
         counts[u] += left - above
-        left = np.int64(above)
+        left = int(above)
     counts[len(below)] += left
     return True
 

@@ -78,7 +78,9 @@ class Layers(Results):
     """Groups of two or more queries."""
     document_groups: int
     """Sets of two or more documents that are right for the same queries."""
-    query_w_tilde: Estimate = measure(low=0, invariance=("row_scale", "orthogonal"))
+    query_w_tilde: Estimate = measure(
+        low=0, invariance=("row_scale", "orthogonal"), needs=("groups",)
+    )
     """Dispersion of unit rows inside query groups, size-corrected, mean over groups."""
     document_w_tilde: Estimate = measure(low=0, invariance=("row_scale", "orthogonal"))
     """The same inside sets of documents."""
@@ -86,7 +88,7 @@ class Layers(Results):
     """Share of the dispersion of relevant documents that lies between sets."""
     document_r2_expected: float | None = measure(low=0, high=1, invariance=RANKS)
     """The same share where documents are dealt to sets at random."""
-    w_tilde_ratio: float | None = measure(low=0, invariance=ANGLES)
+    w_tilde_ratio: float | None = measure(low=0, invariance=ANGLES, needs=("groups",))
     """Dispersion inside query groups over that inside sets of documents: scale, not difficulty."""
 
 
