@@ -34,6 +34,7 @@ from service.results import (
     Undefined,
     at_k,
     estimate_of,
+    mean_of,
 )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "check",
     "estimate_of",
     "labels",
+    "mean_of",
     "measure",
     "models",
     "named",
@@ -69,20 +71,46 @@ Role = Dataset | Labels
 MIB = 1 << 20
 
 
-def vectors(*, rows: str, least: int = 1, more_than: str | None = None, default: Any = ...) -> Any:
+def vectors(
+    *,
+    rows: str,
+    least: int = 1,
+    more_than: str | None = None,
+    wider_than: str | None = None,
+    default: Any = ...,
+) -> Any:
     """
     Declare a role that takes vectors.
 
     Roles and columns with the same `rows` are paired: row i of one belongs to row i of the other. It
-    needs `least` rows, and more than the parameter named `more_than` says.
+    needs `least` rows, more than the parameter named `more_than` says, and more dimensions than the
+    smallest number of the list named `wider_than`.
     """
-    extra: dict[str, Any] = {"rows": rows, "least": least, "more_than": more_than}
+    extra: dict[str, Any] = {
+        "rows": rows,
+        "least": least,
+        "more_than": more_than,
+        "wider_than": wider_than,
+    }
     return Field(default=default, json_schema_extra=extra)
 
 
-def models(*, rows: str, least: int = 1, most: int = 8) -> Any:
-    """Declare a role that takes one to `most` models over the same rows, by name."""
-    return Field(json_schema_extra={"rows": rows, "least": least, "most": most})
+def models(
+    *, rows: str, least: int = 1, few: int = 1, most: int = 8, more_than: str | None = None
+) -> Any:
+    """
+    Declare a role that takes `few` to `most` models over the same rows, by name.
+
+    `least` and `more_than` are about their rows, as for `vectors`.
+    """
+    extra: dict[str, Any] = {
+        "rows": rows,
+        "least": least,
+        "few": few,
+        "most": most,
+        "more_than": more_than,
+    }
+    return Field(json_schema_extra=extra)
 
 
 def labels(
@@ -193,12 +221,16 @@ class Slot:
     least: int = 1
     """Rows it needs, or different labels of a column."""
     numeric: bool = False
+    few: int = 1
+    """How many models it needs."""
     most: int | None = None
     """How many models it takes; None for a role of one."""
     parts: tuple[str, ...] = ("vectors",)
     """The matrices of each of several models."""
     more_than: str | None = None
     """The parameter it needs more rows than."""
+    wider_than: str | None = None
+    """The parameter, a list, it needs more dimensions than the smallest of."""
 
     def fewest(self, params: Params) -> int:
         """Rows it needs under these parameters."""
@@ -286,8 +318,10 @@ class Check:
                 otherwise=declared.get("otherwise"),
                 least=declared.get("least", 1),
                 numeric=declared.get("numeric", False),
+                few=declared.get("few", 1),
                 most=declared.get("most"),
                 more_than=declared.get("more_than"),
+                wider_than=declared.get("wider_than"),
             )
         return tuple(found.values())
 

@@ -75,7 +75,7 @@ def request_model(check: Check) -> type[RequestBase]:
     for slot in check.slots:
         value: Any = VectorsValue if slot.kind == "vectors" else ColumnValue
         if slot.most is not None:
-            several = Annotated[list[NamedValue], Field(min_length=1, max_length=slot.most)]
+            several = Annotated[list[NamedValue], Field(min_length=slot.few, max_length=slot.most)]
             value = Annotated[several, BeforeValidator(_as_list, json_schema_input_type=several)]
         if slot.required:
             fields[slot.name] = (value, Field(description=slot.description))
