@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from service.check import Check
+from service.checks.compression import compression
 from service.checks.cosine_floor import cosine_floor
 from service.checks.geometry import geometry
 from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
+from service.checks.model_comparison import model_comparison
 from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
 from service.checks.search_hygiene import search_hygiene
@@ -18,5 +20,7 @@ CATALOGUE: tuple[Check, ...] = (
     group_structure,
     label_neighbours,
     neighbour_stability,
+    compression,
+    model_comparison,
     power,
 )
