@@ -25,7 +25,8 @@ def made(report: Any, upload: Any, roles: Any) -> Any:
 
     def make(kind: str) -> dict[str, Any]:
         sides = [upload(rows)["id"] for rows in (a, a + 0.3 * b)]
-        return dict(report(kind, roles(kind, 60, *sides)))
+        params = {"dims": [3]} if "dims" in BY_KIND[kind].params.model_fields else {}
+        return dict(report(kind, roles(kind, 60, *sides), params))
 
     return make
 
@@ -89,9 +90,11 @@ def test_the_request_schema_takes_what_the_service_takes(kind: str, door: Any) -
         "vectors": {"dataset": "ds_1"},
         "column": {"column": "g"},
     }
-    several = {slot.name for slot in BY_KIND[kind].slots if slot.most is not None}
+    several = {slot.name: slot.few for slot in BY_KIND[kind].slots if slot.most is not None}
     inputs = {
-        role["name"]: [value["vectors"]] if role["name"] in several else value[role["kind"]]
+        role["name"]: [value["vectors"]] * several[role["name"]]
+        if role["name"] in several
+        else value[role["kind"]]
         for role in check["roles"]
     }
     needed = {role["name"] for role in check["roles"] if role["required"]}

@@ -73,7 +73,7 @@ class Native(ResultsAtK):
     unresolved: int = measure(unit="rows", low=0, better="lower", invariance=("row_scale",))
     """Rows whose last neighbour and the next row score the same within rounding: ties."""
     label_precision: dict[int, Estimate] = measure(
-        low=0, high=1, better="higher", invariance=("row_scale", "orthogonal")
+        low=0, high=1, better="higher", invariance=("row_scale", "orthogonal"), needs=("labels",)
     )
     """Share of neighbours with the row's label, mean over rows."""
 
@@ -98,11 +98,11 @@ class Variant(ResultsAtK):
     )
     """Rows whose set of neighbours changed."""
     label_precision: dict[int, Estimate] = measure(
-        low=0, high=1, better="higher", invariance=("row_scale",)
+        low=0, high=1, better="higher", invariance=("row_scale",), needs=("labels",)
     )
     """Share of neighbours with the row's label, mean over rows."""
     label_precision_change: dict[int, Estimate] = measure(
-        low=-1, high=1, better="higher", invariance=("row_scale",)
+        low=-1, high=1, better="higher", invariance=("row_scale",), needs=("labels",)
     )
     """The same minus that of the rows as given."""
     zero_rows: int | None = measure(unit="rows", low=0, better="lower")
