@@ -35,6 +35,7 @@ from service.results import (
     Undefined,
     at_k,
     estimate_of,
+    mean_of,
 )
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "check",
     "estimate_of",
     "labels",
+    "mean_of",
     "measure",
     "models",
     "named",
@@ -74,14 +76,27 @@ BARE = "model_1"
 MIB = 1 << 20
 
 
-def vectors(*, rows: str, least: int = 1, more_than: str | None = None, default: Any = ...) -> Any:
+def vectors(
+    *,
+    rows: str,
+    least: int = 1,
+    more_than: str | None = None,
+    wider_than: str | None = None,
+    default: Any = ...,
+) -> Any:
     """
     Declare a role that takes vectors.
 
     Roles and columns with the same `rows` are paired: row i of one belongs to row i of the other. It
-    needs `least` rows, and more than the parameter named `more_than` says.
+    needs `least` rows, more than the parameter named `more_than` says, and more dimensions than the
+    smallest number of the list named `wider_than`.
     """
-    extra: dict[str, Any] = {"rows": rows, "least": least, "more_than": more_than}
+    extra: dict[str, Any] = {
+        "rows": rows,
+        "least": least,
+        "more_than": more_than,
+        "wider_than": wider_than,
+    }
     return Field(default=default, json_schema_extra=extra)
 
 
@@ -89,20 +104,29 @@ def models(
     *,
     rows: str = "",
     least: int = 1,
+    few: int = 1,
     most: int = 8,
+    more_than: str | None = None,
     parts: Mapping[str, str] | None = None,
     as_many_as: Mapping[str, str] | None = None,
 ) -> Any:
     """
-    Declare a role that takes one to `most` models over the same rows, by name.
+    Declare a role that takes `few` to `most` models over the same rows, by name.
 
-    A model of several matrices names them in `parts`, each with a sentence on what it holds; each is
-    a row set of its own. A part in `as_many_as` needs as many rows as that parameter says.
+    `least` and `more_than` are about their rows, as for `vectors`. A model of several matrices names
+    them in `parts`, each with a sentence on what it holds; each is a row set of its own. A part in
+    `as_many_as` needs as many rows as that parameter says.
     """
     several: Any = dict(parts or {})
     deep: Any = dict(as_many_as or {})
     rows = rows or next(iter(several))
-    extra: dict[str, Any] = {"rows": rows, "least": least, "most": most}
+    extra: dict[str, Any] = {
+        "rows": rows,
+        "least": least,
+        "few": few,
+        "most": most,
+        "more_than": more_than,
+    }
     return Field(json_schema_extra={**extra, "parts": several, "as_many_as": deep})
 
 
@@ -222,6 +246,8 @@ class Slot:
     least: int = 1
     """Rows it needs, or different labels of a column."""
     numeric: bool = False
+    few: int = 1
+    """How many models it needs."""
     most: int | None = None
     """How many models it takes; None for a role of one."""
     parts: tuple[str, ...] = ("vectors",)
@@ -232,6 +258,8 @@ class Slot:
     """The role whose rows a relevance names."""
     more_than: str | None = None
     """The parameter it needs more rows than."""
+    wider_than: str | None = None
+    """The parameter, a list, it needs more dimensions than the smallest of."""
     as_many_as: str | None = None
     """The parameter, a list of numbers, it needs as many rows as."""
     deep: tuple[tuple[str, str], ...] = ()
@@ -344,8 +372,10 @@ class Check:
                 otherwise=declared.get("otherwise"),
                 least=declared.get("least", 1),
                 numeric=declared.get("numeric", False),
+                few=declared.get("few", 1),
                 most=declared.get("most"),
                 more_than=declared.get("more_than"),
+                wider_than=declared.get("wider_than"),
             )
         return tuple(found.values())
 

@@ -197,6 +197,19 @@ def _refuse_sizes(check: Check, one: Given, params: Params) -> None:
             f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` needs {fewest}.",
             [Fault(pointer=one.pointer, message=way_out)],
         )
+    if one.slot.wider_than is not None:
+        wanted = min(getattr(params, one.slot.wider_than))
+        if (one.record.d or 0) <= wanted:
+            raise InvalidRequest(
+                f"`{one.slot.name}` has {one.record.d} dimensions and none of "
+                f"`{one.slot.wider_than}` is smaller.",
+                [
+                    Fault(
+                        pointer=f"/params/{one.slot.wider_than}",
+                        message=f"name a number below {one.record.d}",
+                    )
+                ],
+            )
     if check.row_limit is not None and one.record.n > check.row_limit:
         raise InvalidRequest(
             f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` takes at most "

@@ -117,7 +117,7 @@ def request_model(check: Check) -> type[RequestBase]:
         value = VALUES[slot.kind]
         if slot.most is not None:
             one: Any = _of_parts(check, slot) if slot.several else NamedValue
-            several = Annotated[list[one], Field(min_length=1, max_length=slot.most)]
+            several = Annotated[list[one], Field(min_length=slot.few, max_length=slot.most)]
             value = Annotated[several, BeforeValidator(_as_list, json_schema_input_type=several)]
         if slot.several:
             fields[slot.name] = (value | None, Field(default=None, description=slot.description))

@@ -10,8 +10,10 @@ import os
 import numpy as np
 
 from service.check import Context
+from service.checks.compression import compression
 from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
+from service.checks.model_comparison import model_comparison
 from service.checks.neighbour_stability import neighbour_stability
 from service.dataset import DTYPES, Dataset, Labels
 
@@ -34,6 +36,17 @@ def main() -> None:
             Context(),
             neighbour_stability.inputs.model_validate({"gallery": Dataset(given)}),
             neighbour_stability.params.model_validate({"conditions": SCHEMES}),
+        )
+        one = Dataset(given)
+        model_comparison.run(
+            Context(),
+            model_comparison.inputs.model_validate({"models": {"one": one, "other": one}}),
+            model_comparison.params(),
+        )
+        compression.run(
+            Context(),
+            compression.inputs.model_validate({"vectors": one}),
+            compression.params.model_validate({"dims": [4]}),
         )
     for dtype, writeable in itertools.product(DTYPES, (True, False)):  # mapped rows are read-only
         equal = np.ones((120, 8), dtype)

@@ -90,9 +90,10 @@ def test_the_request_schema_takes_what_the_service_takes(kind: str, door: Any) -
         "column": {"column": "g"},
         "relevance": {"values": [["a"], [["b", 2]]]},
     }
-    several = {slot.name for slot in BY_KIND[kind].slots if slot.most is not None}
+    several = {slot.name: slot.few for slot in BY_KIND[kind].slots if slot.most is not None}
     inputs = {
         role["name"]: [dict.fromkeys(role["parts"], value["vectors"]) or value["vectors"]]
+        * several[role["name"]]
         if role["name"] in several
         else value[role["kind"]]
         for role in check["roles"]

@@ -55,7 +55,7 @@ COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("group_structure", "levels"): lambda i: i // 6 % 2,
     ("group_structure", "response"): lambda i: (i * i) % 7,
 }
-SMALL = {"k": 3, "min_support": 2, "ks": [1, 3]}
+SMALL: dict[str, Any] = {"k": 3, "min_support": 2, "ks": [1, 3], "dims": [4, 2]}
 
 checks = pytest.mark.parametrize("check", CATALOGUE, ids=[check.kind for check in CATALOGUE])
 seeds = st.integers(0, 10**6)
@@ -190,7 +190,7 @@ def few(check: Check) -> dict[str, Any]:
     """
     Small numbers where a check asks for many resamples; one thousand teach no more here.
 
-    Those of `SMALL` are such that eight rows are enough.
+    Those of `SMALL` are such that eight rows of five dimensions are enough.
     """
     fields = check.params.model_fields
     many = {
