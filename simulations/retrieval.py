@@ -2,7 +2,7 @@
 Coverage of the intervals of `retrieval` and of its paired differences, and false alarms of its tests.
 
 Groups of one to six queries share a topic, so their results agree; both models see the same queries.
-The truth is the mean over 40,000 groups. Under five minutes; prints the table of retrieval.md.
+The truth is the mean over 40,000 groups. A few minutes; prints the table of retrieval.md.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
 from service.checks.model_comparison import model_comparison
 from service.checks.neighbour_stability import neighbour_stability
+from service.checks.retrieval import retrieval
 from service.dataset import DTYPES, Dataset, Labels
+from service.relevance import Relevance
 
 SCHEMES = ["fp32_arithmetic", "fp16", "int8", "int8_qt8"]
 """One of each type of code."""
@@ -55,6 +57,10 @@ def main() -> None:
             {"vectors": Dataset(equal), "labels": groups}
         )
         label_neighbours.run(Context(), inputs, label_neighbours.params())
+        model = {"queries": Dataset(equal), "documents": Dataset(equal)}
+        own = Relevance.of([[i] for i in range(120)])
+        inputs = retrieval.inputs.model_validate({"models": {"warm": model}, "relevance": own})
+        retrieval.run(Context(), inputs, retrieval.params())
 
 
 if __name__ == "__main__":
