@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from service.binding import column_of, vectors_of
-from service.check import Check, Slot
+from service.check import BARE, Check, Slot
 from service.errors import Fault, Internal, InvalidRequest
 from service.inputs import Given, Store, refuse
 from service.job import StoredInputs
@@ -16,9 +16,12 @@ from service.references import (
     ColumnRef,
     DatasetRef,
     InlineColumn,
+    InlineRelevance,
     InlineVectors,
+    Model,
     NamedBaseline,
     NamedDataset,
+    NamedParts,
     NamedVectors,
     SourceRef,
 )
@@ -47,20 +50,29 @@ def _bound(services: Services, project: str, name: str, value: Any) -> Any:
         return NamedDataset(dataset=vectors_of(services, project, value), name=value.name)
     if isinstance(value, (BaselineRef, InlineVectors)):
         return DatasetRef(dataset=vectors_of(services, project, value))
-    if isinstance(value, (BaselineColumn, InlineColumn)):
+    if isinstance(value, (BaselineColumn, InlineColumn, InlineRelevance)):
         return column_of(services, project, name, value)
-    return value
+    if isinstance(value, (DatasetRef, ColumnRef, SourceRef)) or not isinstance(value, Model):
+        return value
+    parts = {part: _bound(services, project, name, one) for part, one in value}
+    return value.model_copy(update=parts)
 
 
-def sources_of(request: RequestBase) -> Iterator[tuple[str, SourceRef]]:
-    """Every source of a request, with its place."""
-    for name, value in request.inputs:
-        if isinstance(value, SourceRef):
-            yield f"/inputs/{name}", value
-        elif isinstance(value, list):
-            for place, one in enumerate(value):
-                if isinstance(one, SourceRef):
-                    yield f"/inputs/{name}/{place}", one
+def sources_of(request: RequestBase) -> Iterator[SourceRef]:
+    """Every source of a request."""
+    for _, value in request.inputs:
+        yield from _sources(value)
+
+
+def _sources(value: Any) -> Iterator[SourceRef]:
+    if isinstance(value, SourceRef):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from _sources(one)
+    elif isinstance(value, Model):
+        for _, one in value:
+            yield from _sources(one)
 
 
 def source_key(value: SourceRef) -> str:
@@ -78,7 +90,8 @@ def settled(
     """
     check = check_of(request.kind)
     resolved = _stored(services, project, check, request, imported)
-    given = _given(services, project, check, resolved)
+    bare = {role for role, value in request.inputs if value is not None} - set(resolved)
+    given = _given(services, project, check, resolved, bool(bare))
     store = Store(
         ids=lambda record: services.datasets.ids(project, record.id),
         column=lambda record, name: services.datasets.column(project, record.id, name),
@@ -98,61 +111,102 @@ def settled(
     }
 
 
+def _dataset(value: Any, imported: Imported) -> str:
+    if isinstance(value, SourceRef):
+        return imported[source_key(value)]
+    if isinstance(value, DatasetRef):
+        return value.dataset
+    raise Internal("A request is bound before it is settled.")
+
+
 def _stored(
     services: Services, project: str, check: Check, request: RequestBase, imported: Imported
 ) -> StoredInputs:
     """Inputs as references to stored data only."""
     result: StoredInputs = {}
     asked = {name: value for name, value in request.inputs if value is not None}
-
-    def dataset(value: Any) -> str:
-        if isinstance(value, SourceRef):
-            return imported[source_key(value)]
-        if isinstance(value, DatasetRef):
-            return value.dataset
-        raise Internal("A request is bound before it is settled.")
-
     for slot in check.slots_of(asked):
         value = asked.get(slot.name)
-        if isinstance(value, list):
-            names = [one.name or f"model_{i}" for i, one in enumerate(value, start=1)]
-            if len(set(names)) != len(names):
-                raise InvalidRequest(f"The names in `{slot.name}` are not unique: {names}.")
+        if slot.several:
+            result[slot.name] = _parts(slot, value, asked, imported)
+        elif isinstance(value, list):
+            names = _names(slot, value)
             result[slot.name] = [
-                NamedDataset(dataset=dataset(one), name=name)
+                NamedDataset(dataset=_dataset(one, imported), name=name)
                 for name, one in zip(names, value, strict=True)
             ]
-        elif isinstance(value, ColumnRef):
+        elif isinstance(value, (DatasetRef, SourceRef)):
+            result[slot.name] = DatasetRef(dataset=_dataset(value, imported))
+        elif value is not None:
             default = _default_dataset(slot, result)
             result[slot.name] = column_of(services, project, slot.name, value, default)
-        elif value is not None:
-            result[slot.name] = DatasetRef(dataset=dataset(value))
     return result
+
+
+def _names(slot: Slot, models: list[Any]) -> list[str]:
+    names = [one.name or f"model_{i}" for i, one in enumerate(models, start=1)]
+    if len(set(names)) != len(names):
+        raise InvalidRequest(f"The names in `{slot.name}` are not unique: {names}.")
+    return names
+
+
+def _parts(
+    slot: Slot, models: list[Any] | None, asked: dict[str, Any], imported: Imported
+) -> list[NamedDataset | NamedParts]:
+    """Models of several matrices, listed or one by bare roles."""
+    if models is None:
+        given = [(BARE, {part: asked[part] for part in slot.parts})]
+    else:
+        given = [
+            (name, {part: getattr(one, part) for part in slot.parts})
+            for name, one in zip(_names(slot, models), models, strict=True)
+        ]
+    return [
+        NamedParts.model_validate(
+            {
+                "name": name,
+                **{
+                    part: DatasetRef(dataset=_dataset(value, imported))
+                    for part, value in parts.items()
+                },
+            }
+        )
+        for name, parts in given
+    ]
 
 
 def _default_dataset(slot: Slot, result: StoredInputs) -> str | None:
     """The dataset of the role a column belongs to; of several models, the first."""
-    source = result.get(slot.of or "")
+    role, _, part = (slot.of or "").partition(".")
+    source = result.get(role)
     if isinstance(source, list):
-        source = source[0]
+        one = source[0]
+        return one.parts[part].dataset if isinstance(one, NamedParts) else one.dataset
     return None if source is None else source.dataset
 
 
 def _given(
-    services: Services, project: str, check: Check, inputs: StoredInputs
+    services: Services, project: str, check: Check, inputs: StoredInputs, bare: bool
 ) -> dict[str, Given]:
     given: dict[str, Given] = {}
     for slot in check.slots_of(inputs):
         value = inputs.get(slot.name)
-        if value is not None and slot.of is not None and slot.of not in inputs:
+        if value is not None and slot.of is not None and slot.of.partition(".")[0] not in inputs:
             raise InvalidRequest(
                 f"`{slot.name}` is a column of `{slot.of}`, which is not given.",
                 [Fault(pointer=f"/inputs/{slot.name}", message=f"give `{slot.of}` too")],
             )
         if isinstance(value, list):
             for place, one in enumerate(value):
+                here = f"{slot.name}/{place}/{one.name}"
+                if isinstance(one, NamedParts):
+                    for part, ref in one.parts.items():
+                        record = services.datasets.record(project, ref.dataset)
+                        at = f"/inputs/{part}" if bare else f"/inputs/{slot.name}/{place}/{part}"
+                        given[f"{here}/{part}"] = Given(slot.part(part), record, place=place, at=at)
+                    continue
                 record = services.datasets.record(project, one.dataset)
-                given[f"{slot.name}/{place}/{one.name}"] = Given(slot, record, place=place)
+                given[here] = Given(slot, record, place=place)
         elif value is not None:
             record = services.datasets.record(project, value.dataset or "")
             column = value.column if isinstance(value, ColumnRef) else None

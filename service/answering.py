@@ -13,12 +13,14 @@ from service.errors import Internal
 from service.inputs import Loaded, prepare
 from service.job import Job, now
 from service.part import Notes, shared_environment
-from service.references import ColumnRef, NamedDataset
+from service.references import ColumnRef, DatasetRef, NamedDataset, NamedParts
 from service.report import (
     REPORT_VERSION,
     REPORTS,
     ReportedColumn,
+    ReportedInputs,
     ReportedModel,
+    ReportedParts,
     ReportedVectors,
     Timing,
     environment,
@@ -113,6 +115,13 @@ def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:
             loaded[slot.name] = Loaded(slot, column, services.datasets.ids(job.project, dataset))
         elif value is not None:
             for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, NamedParts):
+                    for part, ref in one.parts.items():
+                        data = services.datasets.load(job.project, ref.dataset)
+                        loaded[f"{slot.name}/{one.name}/{part}"] = Loaded(
+                            slot.part(part), data, data.ids, one.name, part
+                        )
+                    continue
                 data = services.datasets.load(job.project, one.dataset)
                 model = one.name if isinstance(one, NamedDataset) else None
                 name = slot.name if model is None else f"{slot.name}/{model}"
@@ -120,9 +129,7 @@ def _load(services: Services, job: Job, check: Check) -> dict[str, Loaded]:
     return loaded
 
 
-def _reported(
-    services: Services, job: Job
-) -> dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]]:
+def _reported(services: Services, job: Job) -> ReportedInputs:
     def about(dataset: str) -> dict[str, Any]:
         record = services.datasets.record(job.project, dataset)
         return {
@@ -130,7 +137,13 @@ def _reported(
             "dataset": record.id,
         }
 
-    result: dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]] = {}
+    def named(one: NamedDataset | NamedParts) -> ReportedModel | ReportedParts:
+        if isinstance(one, NamedParts):
+            parts = {part: about(ref.dataset) for part, ref in one.parts.items()}
+            return ReportedParts.model_validate({**parts, "name": one.name})
+        return ReportedModel.model_validate({**about(one.dataset), "name": one.name})
+
+    result: ReportedInputs = {}
     for name, value in job.inputs.items():
         if isinstance(value, ColumnRef):
             record = services.datasets.record(job.project, value.dataset or "")
@@ -142,10 +155,7 @@ def _reported(
                 n=record.n,
             )
         elif isinstance(value, list):
-            result[name] = [
-                ReportedModel.model_validate({**about(one.dataset), "name": one.name})
-                for one in value
-            ]
-        else:
+            result[name] = [named(one) for one in value]
+        elif isinstance(value, DatasetRef):
             result[name] = ReportedVectors.model_validate(about(value.dataset))
     return result

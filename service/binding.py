@@ -12,9 +12,11 @@ from service.references import (
     ColumnRef,
     DatasetRef,
     InlineColumn,
+    InlineRelevance,
     InlineVectors,
     SourceRef,
 )
+from service.relevance import as_cells
 from service.services import Services
 from service.uploads import commit
 
@@ -45,11 +47,11 @@ def column_of(
     services: Services,
     project: str,
     name: str,
-    value: ColumnRef | BaselineColumn | InlineColumn,
+    value: ColumnRef | BaselineColumn | InlineColumn | InlineRelevance,
     default: str | None = None,
 ) -> ColumnRef:
     """The column of a stored dataset that holds a value; `default` is the dataset it is read from."""
-    if isinstance(value, InlineColumn):
+    if isinstance(value, (InlineColumn, InlineRelevance)):
         return _store(services, project, name, value)
     if isinstance(value, BaselineColumn):
         dataset: str | None = services.baselines.get(project, value.baseline).dataset
@@ -60,8 +62,13 @@ def column_of(
     return ColumnRef(dataset=dataset, column=value.column)
 
 
-def _store(services: Services, project: str, name: str, value: InlineColumn) -> ColumnRef:
-    column = Labels.from_json(value.values)
+def _store(
+    services: Services, project: str, name: str, value: InlineColumn | InlineRelevance
+) -> ColumnRef:
+    if isinstance(value, InlineRelevance):
+        column = as_cells(value.values)
+    else:
+        column = Labels.from_json(value.values)
     if not len(column):
         raise InvalidRequest(f"`{name}` has no values.")
     services.limits.refuse_rows(len(column))

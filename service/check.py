@@ -25,6 +25,7 @@ from service.blocks import Arrays, plain
 from service.context import Context, Warned
 from service.dataset import Dataset, Labels
 from service.references import Model
+from service.relevance import Relevance
 from service.results import (
     Estimate,
     Params,
@@ -34,6 +35,7 @@ from service.results import (
     Undefined,
     at_k,
     estimate_of,
+    mean_of,
 )
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "Context",
     "Estimate",
     "Inputs",
+    "Invariance",
     "Measure",
     "PValue",
     "Params",
@@ -55,34 +58,81 @@ __all__ = [
     "check",
     "estimate_of",
     "labels",
+    "mean_of",
     "measure",
     "models",
     "named",
     "optional",
+    "relevance",
     "vectors",
 ]
 
 Invariance = Literal[
     "row_scale", "uniform_scale", "orthogonal", "isometry", "similarity", "monotone"
 ]
-Role = Dataset | Labels
+Role = Dataset | Labels | Relevance
+BARE = "model_1"
+"""The name of a model that is given by bare roles."""
 MIB = 1 << 20
 
 
-def vectors(*, rows: str, least: int = 1, more_than: str | None = None, default: Any = ...) -> Any:
+def vectors(
+    *,
+    rows: str,
+    least: int = 1,
+    more_than: str | None = None,
+    wider_than: str | None = None,
+    default: Any = ...,
+) -> Any:
     """
     Declare a role that takes vectors.
 
     Roles and columns with the same `rows` are paired: row i of one belongs to row i of the other. It
-    needs `least` rows, and more than the parameter named `more_than` says.
+    needs `least` rows, more than the parameter named `more_than` says, and more dimensions than the
+    smallest number of the list named `wider_than`.
     """
-    extra: dict[str, Any] = {"rows": rows, "least": least, "more_than": more_than}
+    extra: dict[str, Any] = {
+        "rows": rows,
+        "least": least,
+        "more_than": more_than,
+        "wider_than": wider_than,
+    }
     return Field(default=default, json_schema_extra=extra)
 
 
-def models(*, rows: str, least: int = 1, most: int = 8) -> Any:
-    """Declare a role that takes one to `most` models over the same rows, by name."""
-    return Field(json_schema_extra={"rows": rows, "least": least, "most": most})
+def models(
+    *,
+    rows: str = "",
+    least: int = 1,
+    few: int = 1,
+    most: int = 8,
+    more_than: str | None = None,
+    parts: Mapping[str, str] | None = None,
+    as_many_as: Mapping[str, str] | None = None,
+) -> Any:
+    """
+    Declare a role that takes `few` to `most` models over the same rows, by name.
+
+    `least` and `more_than` are about their rows, as for `vectors`. A model of several matrices names
+    them in `parts`, each with a sentence on what it holds; each is a row set of its own. A part in
+    `as_many_as` needs as many rows as that parameter says.
+    """
+    several: Any = dict(parts or {})
+    deep: Any = dict(as_many_as or {})
+    rows = rows or next(iter(several))
+    extra: dict[str, Any] = {
+        "rows": rows,
+        "least": least,
+        "few": few,
+        "most": most,
+        "more_than": more_than,
+    }
+    return Field(json_schema_extra={**extra, "parts": several, "as_many_as": deep})
+
+
+def relevance(*, of: str, among: str) -> Any:
+    """Declare which rows of role `among` are right for each row of role `of`, paired with these."""
+    return Field(json_schema_extra={"of": of, "among": among})
 
 
 def labels(
@@ -170,7 +220,10 @@ class Measure(Model):
 
 
 class Inputs(BaseModel):
-    """Base of a check's inputs: `Dataset` (vectors), `dict[str, Dataset]` (models) or `Labels`."""
+    """
+    Base of a check's inputs: `Dataset` (vectors), `dict[str, Dataset]` (models) or, of several
+    matrices, `dict[str, dict[str, Dataset]]`; `Labels`; `Relevance`.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True
@@ -182,7 +235,7 @@ class Slot:
     """One declared input of a check."""
 
     name: str
-    kind: Literal["vectors", "column"]
+    kind: Literal["vectors", "column", "relevance"]
     required: bool
     description: str
     rows: str
@@ -193,15 +246,43 @@ class Slot:
     least: int = 1
     """Rows it needs, or different labels of a column."""
     numeric: bool = False
+    few: int = 1
+    """How many models it needs."""
     most: int | None = None
     """How many models it takes; None for a role of one."""
     parts: tuple[str, ...] = ("vectors",)
     """The matrices of each of several models."""
+    told: tuple[str, ...] = ()
+    """What each of them holds, where there are several."""
+    among: str | None = None
+    """The role whose rows a relevance names."""
     more_than: str | None = None
     """The parameter it needs more rows than."""
+    wider_than: str | None = None
+    """The parameter, a list, it needs more dimensions than the smallest of."""
+    as_many_as: str | None = None
+    """The parameter, a list of numbers, it needs as many rows as."""
+    deep: tuple[tuple[str, str], ...] = ()
+    """The same by part."""
+
+    @property
+    def several(self) -> bool:
+        """Whether a model of this role has more than one matrix."""
+        return len(self.parts) > 1
+
+    def part(self, name: str) -> Slot:
+        """One matrix of each model, as a slot of its own."""
+        if not self.several:
+            return self
+        return replace(
+            self, rows=name, parts=(name,), told=(), deep=(), as_many_as=dict(self.deep).get(name)
+        )
 
     def fewest(self, params: Params) -> int:
         """Rows it needs under these parameters."""
+        if self.as_many_as is not None:
+            asked: list[int] = getattr(params, self.as_many_as)
+            return max(self.least, *asked)
         return self.least if self.more_than is None else getattr(params, self.more_than) + 1
 
 
@@ -275,19 +356,26 @@ class Check:
         for name, info in self.inputs.model_fields.items():
             extra = info.json_schema_extra
             declared: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
-            of = declared.get("of")
+            of, among = declared.get("of"), declared.get("among")
+            parts: Mapping[str, str] = declared.get("parts") or {"vectors": ""}
             found[name] = Slot(
                 name=name,
-                kind="vectors" if of is None else "column",
+                kind="vectors" if of is None else "column" if among is None else "relevance",
                 required=info.is_required(),
                 description=info.description or "",
-                rows=declared["rows"] if of is None else found[of].rows,
+                rows=declared["rows"] if of is None else _role(found, of).rows,
+                parts=tuple(parts),
+                told=tuple(parts.values()) if len(parts) > 1 else (),
+                among=among,
+                deep=tuple(declared.get("as_many_as", {}).items()),
                 of=of,
                 otherwise=declared.get("otherwise"),
                 least=declared.get("least", 1),
                 numeric=declared.get("numeric", False),
+                few=declared.get("few", 1),
                 most=declared.get("most"),
                 more_than=declared.get("more_than"),
+                wider_than=declared.get("wider_than"),
             )
         return tuple(found.values())
 
@@ -309,6 +397,12 @@ class Check:
     def memory_bytes(self, input_bytes: int) -> int:
         """Memory the check may use beside its mapped inputs."""
         return int(self.memory_factor * input_bytes) + 512 * MIB
+
+
+def _role(slots: Mapping[str, Slot], path: str) -> Slot:
+    """The slot of a role, or of one part of a model: `models.queries`."""
+    name, _, part = path.partition(".")
+    return slots[name].part(part) if part else slots[name]
 
 
 SHAPES: dict[type, str] = {Estimate: "estimated", PValue: "p_value"}

@@ -31,6 +31,8 @@ from service.references import (
     ColumnValue,
     DatasetRef,
     InlineColumn,
+    InlineRelevance,
+    RelevanceValue,
     VectorsValue,
 )
 from service.request import RequestBase, Tags, did_you_mean, invalid, parse_request
@@ -39,6 +41,7 @@ Stored = DatasetRef | ColumnRef
 VALUES: dict[InputKind, TypeAdapter[Any]] = {
     "vectors": TypeAdapter(VectorsValue),
     "column": TypeAdapter(ColumnValue),
+    "relevance": TypeAdapter(RelevanceValue),
 }
 """What an input of each kind is bound to."""
 TAGS: TypeAdapter[dict[str, str]] = TypeAdapter(Tags)
@@ -202,7 +205,7 @@ def _stored(services: Services, project: str, values: dict[str, Any]) -> dict[st
     """The same as references to stored data, each stored once."""
     stored: dict[str, Stored] = {}
     for name, value in values.items():
-        if isinstance(value, (ColumnRef, BaselineColumn, InlineColumn)):
+        if isinstance(value, (ColumnRef, BaselineColumn, InlineColumn, InlineRelevance)):
             stored[name] = column_of(services, project, name, value)
         else:
             stored[name] = DatasetRef(dataset=vectors_of(services, project, value))

@@ -65,7 +65,7 @@ def _fetch(services: Services, job: Job) -> None:
         {"kind": job.kind, "inputs": job.awaiting, "params": job.params, "seed": job.seed}
     )
     imported: dict[str, str] = {}
-    for _, value in sources_of(request):
+    for value in sources_of(request):
         if (key := source_key(value)) not in imported:
             imported[key] = read(services, job.project, value, None, tell).id
     changes = settled(services, job.project, request, imported)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.check import Check, Inputs, Params, Role, Slot, Warned
+from service.check import Check, Inputs, Params, Slot, Warned
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord, Found
 from service.errors import (
@@ -27,6 +27,7 @@ from service.errors import (
     first,
 )
 from service.numerics.rows import blocks, row_facts
+from service.relevance import Relevance, judged_rows, refuse_unanswerable, resolve
 from service.request import did_you_mean
 
 Ids = tuple[str, ...] | None
@@ -41,9 +42,13 @@ class Given:
     column: str | None = None
     place: int | None = None
     """Where it stands among several models."""
+    at: str | None = None
+    """Where it stands in the request, if not under its role."""
 
     @property
     def pointer(self) -> str:
+        if self.at is not None:
+            return self.at
         here = f"/inputs/{self.slot.name}"
         return here if self.place is None else f"{here}/{self.place}"
 
@@ -72,13 +77,49 @@ def refuse(check: Check, given: Mapping[str, Given], params: Params, store: Stor
         _refuse_unpaired(group, params, store)
     roles = [one for one in given.values() if one.slot.kind == "vectors"]
     _refuse_dimensions([one for one in roles if one.slot.most is None])
+    for matrices in _models(roles):
+        _refuse_dimensions(matrices)
     for one in roles:
         _refuse_sizes(check, one, params)
         if params.on_bad_rows == "error":
             _refuse_bad_rows(one, store)
     for one in given.values():
-        if one.column is not None:
+        if one.slot.kind == "relevance":
+            _refuse_relevance(one, given, params, store)
+        elif one.column is not None:
             _refuse_labels(one, one.column, params, store)
+
+
+def _models(roles: Iterable[Given]) -> Iterator[list[Given]]:
+    """The matrices of each model that has several."""
+    found: dict[tuple[str, int], list[Given]] = {}
+    for one in roles:
+        if one.place is not None:
+            found.setdefault((one.slot.name, one.place), []).append(one)
+    yield from found.values()
+
+
+def _refuse_relevance(one: Given, given: Mapping[str, Given], params: Params, store: Store) -> None:
+    """Everything that is wrong with a relevance, which is small enough to be read."""
+    names = _names(one, given.values(), store)
+    cells = judged_rows(store.column(one.record, one.column or ""), names, one.pointer)
+    if params.on_bad_rows == "error":
+        refuse_unanswerable(cells, names, one.pointer)
+        among = _rows_of(one.slot, given.values())
+        documents = next(filter(None, map(store.ids, (other.record for other in among))), None)
+        resolve(cells, documents, among[0].record.n, names, one.pointer)
+
+
+def _names(one: Given, given: Iterable[Given], store: Store) -> Ids:
+    """Ids of the rows of a column: its own, or those of what it is paired with."""
+    paired = [one, *(other for other in given if other.slot.rows == one.slot.rows)]
+    return next(filter(None, (store.ids(other.record) for other in paired)), None)
+
+
+def _rows_of(slot: Slot, given: Iterable[Given]) -> list[Given]:
+    """What holds the rows that a relevance names."""
+    name, _, part = (slot.among or "").partition(".")
+    return [one for one in given if one.slot.name == name and part in ("", one.slot.rows)]
 
 
 def _row_sets(given: Iterable[Given]) -> Iterator[list[Given]]:
@@ -150,12 +191,25 @@ def _refuse_sizes(check: Check, one: Given, params: Params) -> None:
     fewest = one.slot.fewest(params)
     if one.record.n < fewest:
         way_out = f"at least {fewest} rows"
-        if one.slot.more_than is not None:
-            way_out += f", or a smaller `{one.slot.more_than}`"
+        if setting := one.slot.more_than or one.slot.as_many_as:
+            way_out += f", or a smaller `{setting}`"
         raise TooFewRows(
             f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` needs {fewest}.",
             [Fault(pointer=one.pointer, message=way_out)],
         )
+    if one.slot.wider_than is not None:
+        wanted = min(getattr(params, one.slot.wider_than))
+        if (one.record.d or 0) <= wanted:
+            raise InvalidRequest(
+                f"`{one.slot.name}` has {one.record.d} dimensions and none of "
+                f"`{one.slot.wider_than}` is smaller.",
+                [
+                    Fault(
+                        pointer=f"/params/{one.slot.wider_than}",
+                        message=f"name a number below {one.record.d}",
+                    )
+                ],
+            )
     if check.row_limit is not None and one.record.n > check.row_limit:
         raise InvalidRequest(
             f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` takes at most "
@@ -224,10 +278,12 @@ class Loaded:
     """One input with its data; a column brings the ids of its dataset."""
 
     slot: Slot
-    data: Role
+    data: Dataset | Labels
     ids: Ids
     model: str | None = None
     """Its name among several models."""
+    part: str | None = None
+    """Which of its matrices, where a model has several."""
 
 
 def prepare(
@@ -238,7 +294,7 @@ def prepare(
 
     Nothing is copied unless rows move or go.
     """
-    ready = dict(loaded)
+    ready = {name: _read(one, loaded.values()) for name, one in loaded.items()}
     warnings: list[Warned] = []
     sets: dict[str, list[str]] = {}
     for name, one in ready.items():
@@ -261,15 +317,55 @@ def prepare(
                         f"{gone}; `{check.kind}` needs {least}."
                     )
                 for name in names:
-                    ready[name] = replace(ready[name], data=ready[name].data.keep(keep))
+                    ready[name] = _kept(ready[name], keep)
                     _refuse_one_group(ready[name])
     values: dict[str, Any] = {}
     for one in ready.values():
-        if one.model is None:
+        if one.slot.kind == "relevance":
+            values[one.slot.name] = _resolved(one, ready.values())
+        elif one.model is None:
             values[one.slot.name] = one.data
+        elif one.part is not None:
+            model = values.setdefault(one.slot.name, {}).setdefault(one.model, {})
+            model[one.part] = one.data
         else:
             values.setdefault(one.slot.name, {})[one.model] = one.data
     return check.inputs(**values), warnings
+
+
+def _kept(one: Loaded, keep: NDArray[np.bool_]) -> Loaded:
+    """The chosen rows, by the names they had."""
+    left = np.flatnonzero(keep)
+    ids = tuple(str(row) if one.ids is None else one.ids[row] for row in left)
+    return replace(one, data=one.data.keep(keep), ids=ids)
+
+
+def _read(one: Loaded, loaded: Iterable[Loaded]) -> Loaded:
+    """A relevance without the cells that name nothing relevant; what else there is, as it is."""
+    if one.slot.kind != "relevance" or isinstance(one.data, Dataset):
+        return one
+    at = f"/inputs/{one.slot.name}"
+    return replace(one, data=judged_rows(one.data, _ids_of(one.slot.rows, loaded), at))
+
+
+def _resolved(one: Loaded, ready: Iterable[Loaded]) -> Relevance:
+    """A relevance as rows of its documents, as far as they are still there."""
+    cells, at = one.data, f"/inputs/{one.slot.name}"
+    if isinstance(cells, Dataset):
+        raise TypeError("A relevance is loaded as a column.")
+    ready = list(ready)
+    names = _ids_of(one.slot.rows, ready)
+    refuse_unanswerable(cells, names, at)
+    name, _, part = (one.slot.among or "").partition(".")
+    among = [other for other in ready if other.slot.name == name and part in ("", other.slot.rows)]
+    documents = _ids_of(among[0].slot.rows, ready)
+    data = among[0].data
+    return resolve(cells, documents, data.n if isinstance(data, Dataset) else 0, names, at)
+
+
+def _ids_of(rows: str, loaded: Iterable[Loaded]) -> Ids:
+    """Ids of a row set."""
+    return next((one.ids for one in loaded if one.slot.rows == rows and one.ids is not None), None)
 
 
 def _refuse_one_group(one: Loaded) -> None:
@@ -303,7 +399,7 @@ def _aligned(lead: Loaded, other: Loaded) -> Loaded:
     return replace(other, data=Dataset(rows, lead.ids, {}, other.data.spec), ids=lead.ids)
 
 
-def _good(data: Role) -> NDArray[np.bool_]:
+def _good(data: Dataset | Labels) -> NDArray[np.bool_]:
     """Rows that are finite, not zero and labelled."""
     if isinstance(data, Labels):
         present: NDArray[np.bool_] = data.codes >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,13 +15,13 @@ from service.blocks import Plan
 from service.check import Warned
 from service.errors import AssayError, Fault
 from service.gate import Policy, RuleResult, Verdict
-from service.references import ColumnRef, DatasetRef, Model, NamedDataset
+from service.references import ColumnRef, DatasetRef, Model, NamedDataset, NamedParts
 
 IMPORT = "import"
 """Kind of a job whose result is a dataset."""
 IMPORTED = "dataset"
 """Its one input: a source before, a dataset after."""
-StoredInputs = dict[str, DatasetRef | ColumnRef | list[NamedDataset]]
+StoredInputs = dict[str, DatasetRef | ColumnRef | list[NamedDataset | NamedParts]]
 
 
 class State(StrEnum):
@@ -114,14 +115,18 @@ class Job(Model):
 
 def datasets_of(job: Job) -> set[str]:
     """Ids of every dataset a job needs."""
-    found: set[str] = set()
-    for value in job.inputs.values():
-        for one in value if isinstance(value, list) else [value]:
-            found.add(one.dataset or "")
-    for asked in (job.awaiting or {}).values():
-        for wanted in asked if isinstance(asked, list) else [asked]:
-            found.add(wanted.get("dataset") or "")
-    return found - {""}
+    return set(_datasets(job.model_dump(include={"inputs", "awaiting"})))
+
+
+def _datasets(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(dataset := value.get("dataset"), str):
+            yield dataset
+        for one in value.values():
+            yield from _datasets(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _datasets(one)
 
 
 class Pool(StrEnum):

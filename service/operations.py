@@ -95,7 +95,7 @@ def submit(
         created_at=now(),
     )
     if sources:
-        for _, value in sources:
+        for value in sources:
             services.sources.refuse(project, value.source)
         awaiting = request.inputs.model_dump(mode="json", exclude_none=True)
         return _queue(services, job.model_copy(update={"awaiting": awaiting}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Strict, Tag
+from pydantic import ConfigDict, Discriminator, Field, Strict, Tag
 
 from service.model import Label as Label
 from service.model import Model as Model
@@ -104,6 +104,21 @@ class NamedSource(SourceRef):
     """Default `model_1`, `model_2`, ... in request order."""
 
 
+class NamedParts(Model):
+    """One of several models of several matrices, each stored, and the name its results go by."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, DatasetRef]
+
+    name: ModelName | None = None
+    """Default `model_1`, `model_2`, ... in request order."""
+
+    @property
+    def parts(self) -> dict[str, DatasetRef]:
+        """Its matrices by name."""
+        return dict(self.__pydantic_extra__)
+
+
 class ColumnRef(Model):
     """A column of a dataset; without `dataset`, of the role the check names."""
 
@@ -124,6 +139,17 @@ class InlineColumn(Model):
     values: list[Label | None]
 
 
+DocumentId = Annotated[str, Strict()] | Annotated[int, Strict(), Field(ge=0)]
+Judgement = DocumentId | tuple[DocumentId, Annotated[float, Field(ge=0)]]
+
+
+class InlineRelevance(Model):
+    """Relevant documents inside the request: for each query a list of ids or of `[id, grade]`."""
+
+    values: list[list[Judgement] | None]
+    """An id without a grade has grade 1; a document of grade 0 is not relevant."""
+
+
 def _kind_of_vectors(value: Any) -> str:
     if isinstance(value, InlineVectors) or (isinstance(value, dict) and "vectors" in value):
         return "<inline>"
@@ -133,7 +159,9 @@ def _kind_of_vectors(value: Any) -> str:
 
 
 def _kind_of_column(value: Any) -> str:
-    if isinstance(value, InlineColumn) or (isinstance(value, dict) and "values" in value):
+    if isinstance(value, (InlineColumn, InlineRelevance)) or (
+        isinstance(value, dict) and "values" in value
+    ):
         return "<inline>"
     return _of_baseline(value, BaselineColumn) or "<column>"
 
@@ -154,6 +182,12 @@ ColumnValue = Annotated[
     Annotated[ColumnRef, Tag("<column>")]
     | Annotated[BaselineColumn, Tag("<baseline>")]
     | Annotated[InlineColumn, Tag("<inline>")],
+    Discriminator(_kind_of_column),
+]
+RelevanceValue = Annotated[
+    Annotated[ColumnRef, Tag("<column>")]
+    | Annotated[BaselineColumn, Tag("<baseline>")]
+    | Annotated[InlineRelevance, Tag("<inline>")],
     Discriminator(_kind_of_column),
 ]
 NamedValue = Annotated[

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import rfc8785
-from pydantic import Field, TypeAdapter, create_model
+from pydantic import ConfigDict, Field, TypeAdapter, create_model
 from threadpoolctl import threadpool_info
 
 from service.check import Check, Params, Results, Warned
@@ -40,6 +40,26 @@ class ReportedModel(ReportedVectors):
     name: str
     """The name its results go by."""
 
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """Identity of its rows."""
+        return (self.vectors_sha256,)
+
+
+class ReportedParts(Model):
+    """Matrices of one of several models, by name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, ReportedVectors]
+
+    name: str
+    """The name its results go by."""
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """Identity of the rows of each, by name."""
+        return tuple(one.vectors_sha256 for _, one in sorted(self.__pydantic_extra__.items()))
+
 
 class ReportedColumn(Model):
     """A column a report is about."""
@@ -51,6 +71,9 @@ class ReportedColumn(Model):
     ids_sha256: str | None
     """Hash of the ids it may be aligned by; null where its rows are numbered."""
     n: int
+
+
+ReportedInputs = dict[str, ReportedVectors | ReportedColumn | list[ReportedModel | ReportedParts]]
 
 
 class Environment(Model):
@@ -88,7 +111,7 @@ class ReportBase(Model):
     digest: str
     """Hash that adds the results: equal for any thread count on one image and CPU type."""
     created_at: datetime
-    inputs: dict[str, ReportedVectors | ReportedColumn | list[ReportedModel]]
+    inputs: ReportedInputs
     """Data by role."""
     params: Params
     """Every parameter, defaults filled in."""

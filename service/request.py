@@ -15,13 +15,21 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     create_model,
+    model_validator,
 )
 
-from service.check import Check, Params
+from service.check import Check, Params, Slot
 from service.checks import CATALOGUE
 from service.errors import AssayError, Fault, InvalidRequest, UnknownCheck, pointer_to
 from service.redaction import KEPT
-from service.references import ColumnValue, Model, NamedValue, VectorsValue
+from service.references import (
+    ColumnValue,
+    Model,
+    ModelName,
+    NamedValue,
+    RelevanceValue,
+    VectorsValue,
+)
 
 LARGEST_INTEGER = 2**53 - 1
 SHOWN_FAULTS = 10
@@ -69,20 +77,62 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, Mapping) else value
 
 
+VALUES: dict[str, Any] = {
+    "vectors": VectorsValue,
+    "column": ColumnValue,
+    "relevance": RelevanceValue,
+}
+"""What a role of each kind is given."""
+
+
+def _of_parts(check: Check, slot: Slot) -> type[Model]:
+    """One of several models of several matrices."""
+    told = "Default `model_1`, `model_2`, ... in request order."
+    parts: dict[str, Any] = {"name": (ModelName | None, Field(default=None, description=told))} | {
+        part: (VectorsValue, Field(description=told))
+        for part, told in zip(slot.parts, slot.told, strict=True)
+    }
+    return create_model(f"{camel(check.kind)}Model", __base__=Model, **parts)
+
+
+def _one_form(slot: Slot) -> Any:
+    """Validates that models are listed, or one of them is given by bare roles."""
+    bare = " and ".join(f"`{part}`" for part in slot.parts)
+
+    def validate(inputs: Any) -> Any:
+        given = [part for part in slot.parts if getattr(inputs, part) is not None]
+        listed = getattr(inputs, slot.name) is not None
+        if listed == bool(given) or (given and len(given) < len(slot.parts)):
+            raise ValueError(f"give `{slot.name}`, or {bare} of one model")
+        return inputs
+
+    return validate
+
+
 def request_model(check: Check) -> type[RequestBase]:
     """The request type of one check."""
     fields: dict[str, Any] = {}
+    validators: dict[str, Any] = {}
     for slot in check.slots:
-        value: Any = VectorsValue if slot.kind == "vectors" else ColumnValue
+        value = VALUES[slot.kind]
         if slot.most is not None:
-            several = Annotated[list[NamedValue], Field(min_length=1, max_length=slot.most)]
+            one: Any = _of_parts(check, slot) if slot.several else NamedValue
+            several = Annotated[list[one], Field(min_length=slot.few, max_length=slot.most)]
             value = Annotated[several, BeforeValidator(_as_list, json_schema_input_type=several)]
-        if slot.required:
+        if slot.several:
+            fields[slot.name] = (value | None, Field(default=None, description=slot.description))
+            for part, told in zip(slot.parts, slot.told, strict=True):
+                bare = f"{told} For one model alone, in place of `{slot.name}`."
+                fields[part] = (VectorsValue | None, Field(default=None, description=bare))
+            validators[f"_{slot.name}_in_one_form"] = model_validator(mode="after")(_one_form(slot))
+        elif slot.required:
             fields[slot.name] = (value, Field(description=slot.description))
         else:
             fields[slot.name] = (value | None, Field(default=None, description=slot.description))
     name = camel(check.kind)
-    inputs = create_model(f"{name}RequestInputs", __base__=Model, **fields)
+    inputs = create_model(
+        f"{name}RequestInputs", __base__=Model, __validators__=validators, **fields
+    )
     return create_model(
         f"{name}Request",
         __base__=RequestBase,
@@ -121,7 +171,7 @@ def parse_request(body: Any) -> RequestBase:
 def _refuse_unknown_roles(check: Check, inputs: Any) -> None:
     if not isinstance(inputs, Mapping):
         return
-    known = [slot.name for slot in check.slots]
+    known = [name for slot in check.slots for name in names_of(slot)]
     faults = [
         Fault(pointer=pointer(inputs, (role,), "/inputs"), message=did_you_mean(role, known))
         for role in inputs
@@ -129,6 +179,11 @@ def _refuse_unknown_roles(check: Check, inputs: Any) -> None:
     ]
     if faults:
         raise InvalidRequest(f"`{check.kind}` has no such role.", faults[:SHOWN_FAULTS])
+
+
+def names_of(slot: Slot) -> tuple[str, ...]:
+    """Names an input may be given by: its own, and those of a single model's matrices."""
+    return (slot.name, *slot.parts) if slot.several else (slot.name,)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from service.numerics.moments import Units
 from service.numerics.resampling import (
     FEWEST_UNITS,
     Interval,
@@ -235,3 +236,30 @@ def estimate_of(
     else:
         interval = jackknife_t(value, deleted, params.level, unit)
     return cast(Estimate, Estimate.build(estimate=value, interval=interval))
+
+
+def mean_of(
+    values: Floats, units: Units, params: Params, kind: Literal["share", "change"] = "share"
+) -> Estimate:
+    """
+    The mean over rows with an interval over units, rows being fixed in what they are compared with.
+
+    Parameters
+    ----------
+    values : (n,) of each row, NaN where it has none, not everywhere; a unit of such rows is none
+    units : Units
+    params : for `level` and `census`
+    kind : "share" of values in [0, 1], or "change" of a difference of two such
+    """
+    known = np.isfinite(values)
+    counts = units.sums(known.astype(np.float64))
+    sums = units.sums(np.where(known, values, 0.0))[counts > 0]
+    counts = counts[counts > 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        deleted = (sums.sum() - sums) / (counts.sum() - counts)
+    own = sums / counts
+    value = float(sums.sum() / counts.sum())
+    if kind == "change":
+        return estimate_of(value, deleted, params, units.name, changes=own)
+    value, share = (min(max(number, 0.0), 1.0) for number in (value, float(own.mean())))
+    return estimate_of(value, deleted, params, units.name, share=share)

@@ -13,9 +13,11 @@ class RoleView(Model):
     """One input of a check."""
 
     name: str
-    kind: Literal["vectors", "column"]
+    kind: Literal["vectors", "column", "relevance"]
     required: bool
     description: str
+    parts: list[str]
+    """Matrices of each model, where it has several; one model may be given by these names alone."""
     paired_with: list[str]
     """Inputs whose rows belong to the rows of this one, position by position."""
 
@@ -57,6 +59,7 @@ def check_view(check: Check) -> CheckView:
                 kind=slot.kind,
                 required=slot.required,
                 description=slot.description,
+                parts=list(slot.parts) if slot.several else [],
                 paired_with=[
                     other.name
                     for other in slots

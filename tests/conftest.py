@@ -173,6 +173,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
         monkeypatch.setattr("service.numerics.partners.CHUNK_ELEMENTS", elements)
         stability = importlib.import_module("service.checks.neighbour_stability.part")
         monkeypatch.setattr(stability, "BLOCK", elements)
+        ranked = importlib.import_module("service.checks.retrieval.part")
+        monkeypatch.setattr(ranked, "BLOCK", elements)
+        monkeypatch.setattr(ranked, "BATCH_BYTES", 1000 * elements)
+        standings = importlib.import_module("service.numerics.standings")
+        monkeypatch.setattr(standings, "QUERIES", elements)
+        monkeypatch.setattr(standings, "TILE", 8 * tile)
 
     return shrink
 

@@ -50,6 +50,22 @@ def test_example_rows_are_the_rows_of_the_whole_set() -> None:
         assert np.array_equal(np.load(EXAMPLES / f"clinc_intents/{model}.npy"), whole[keep])
 
 
+def test_example_packages_are_every_ninth_of_the_whole_set() -> None:
+    """Compared bit for bit with the rows the independent readings were made from, as float16."""
+    for model in ("minilm", "e5small_q4"):
+        for side, file in (("query", "lines"), ("doc", "texts")):
+            whole = np.load(ROOT / f"tests/data/debian_pairs/{model}_{side}.npy")
+            shown = np.load(EXAMPLES / f"debian_packages/{model}_{file}.npy")
+            assert np.array_equal(shown, whole[:1800:9].astype(np.float16))
+    packages = [
+        (ROOT / folder / "rows.csv").read_text().splitlines()[1:]
+        for folder in ("tests/data/debian_pairs", "examples/debian_packages")
+    ]
+    assert [line.split(",")[1] for line in packages[0][:1800:9]] == [
+        line.split(",")[0] for line in packages[1]
+    ]
+
+
 async def _gate(
     policy: dict[str, Any], bound: dict[str, tuple[Path, str | None]]
 ) -> dict[str, Any]:
@@ -76,6 +92,7 @@ async def _gate(
 
 Bound = dict[str, tuple[Path, str | None]]
 HALVES, CLINC = EXAMPLES / "scifact_halves", EXAMPLES / "clinc_intents"
+PACKAGES = EXAMPLES / "debian_packages"
 INTENTS: Bound = {"intents": (CLINC / "rows.csv", "intent")}
 BINDINGS: dict[str, Bound] = {
     "halves": {
@@ -91,6 +108,14 @@ BINDINGS: dict[str, Bound] = {
         **INTENTS,
     },
     "index_precision": {"rows": (CLINC / "e5small_q4.npy", None)},
+    "model_upgrade": {
+        **{
+            f"{role}_{part}": (PACKAGES / f"{encoder}_{file}.npy", None)
+            for role, encoder in (("present", "minilm"), ("candidate", "e5small_q4"))
+            for part, file in (("queries", "lines"), ("documents", "texts"))
+        },
+        "relevance": (PACKAGES / "rows.csv", "relevant"),
+    },
 }  # fmt: skip
 
 
@@ -107,6 +132,7 @@ def judged(name: str, changes: Bound | None = None) -> dict[str, Any]:
         ("paraphrases_kept", "pass"),
         ("group_structure_kept", "fail"),
         ("index_precision", "pass"),
+        ("model_upgrade", "pass"),
     ],
 )
 def test_a_sample_policy_has_the_verdict_its_comment_states(name: str, verdict: str) -> None:
@@ -168,6 +194,24 @@ def test_an_unchanged_encoder_keeps_all_structure() -> None:
     found = judged("group_structure_kept", same)
     assert found["verdict"] == "pass"
     assert "the same vectors" in found["rules"][1]["reason"]
+
+
+def test_an_upgrade_that_loses_the_texts_fails(tmp_path: Path) -> None:
+    """The texts of the candidate in another order: its hits fall to chance, and below the present."""
+    rows = np.load(BINDINGS["model_upgrade"]["candidate_documents"][0])
+    np.save(tmp_path / "turned.npy", np.roll(rows, 1, axis=0))
+    found = judged("model_upgrade", {"candidate_documents": (tmp_path / "turned.npy", None)})
+    assert found["verdict"] == "fail"
+    assert all(rule["verdict"] == "fail" for rule in found["rules"])
+
+
+def test_an_unchanged_model_loses_nothing() -> None:
+    """The same vectors under both names cannot differ: even the narrow margin is kept."""
+    files = BINDINGS["model_upgrade"]
+    same = {f"candidate_{part}": files[f"present_{part}"] for part in ("queries", "documents")}
+    found = judged("model_upgrade", same)
+    assert found["verdict"] == "pass"
+    assert found["rules"][2]["verdict"] == "pass"
 
 
 @pytest.mark.parametrize("file", sorted((EXAMPLES / "policies").glob("*.yaml")), ids=str)

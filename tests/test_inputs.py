@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from service.check import Params
+from service.checks.compression import compression
 from service.checks.cosine_floor import cosine_floor
 from service.checks.geometry import geometry
 from service.dataset import Dataset, Labels
@@ -254,3 +255,13 @@ def test_the_common_params_are_those_of_the_contract() -> None:
     assert (found.level, found.on_bad_rows, found.align_by_ids, found.census) == (
         0.95, "error", False, False,
     )  # fmt: skip
+
+
+def test_a_list_of_dimensions_needs_one_that_is_fewer(check_metadata: Any) -> None:
+    """Closed form: four dimensions against the smallest asked for."""
+    check_metadata(compression, {"dims": [9, 3], "k": 3}, vectors=X)
+    for dims in ([4], [9, 4]):
+        with pytest.raises(InvalidRequest) as caught:
+            check_metadata(compression, {"dims": dims, "k": 3}, vectors=X)
+        (fault,) = caught.value.faults
+        assert (fault.pointer, fault.message) == ("/params/dims", "name a number below 4")

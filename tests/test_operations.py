@@ -65,7 +65,7 @@ def test_a_job_is_recorded_before_it_is_queued(
     """A worker that is quicker than the submitter finds the record."""
     seen: list[State] = []
 
-    def enqueue(job: Job) -> None:
+    def enqueue(job: Job, step: object) -> None:
         seen.append(services.jobs.get("default", job.id).state)
 
     monkeypatch.setattr(services.queue, "enqueue", enqueue)

@@ -15,7 +15,15 @@ from service.checks import CATALOGUE
 from service.checks.cosine_floor import CosineFloorParams
 from service.checks.geometry import GeometryParams
 from service.errors import InvalidRequest, UnknownCheck
-from service.request import BY_KIND, REQUESTS, check_of, parse_request, pointer, request_digest
+from service.request import (
+    BY_KIND,
+    REQUESTS,
+    check_of,
+    names_of,
+    parse_request,
+    pointer,
+    request_digest,
+)
 
 GEOMETRY: dict[str, Any] = {"kind": "geometry", "inputs": {"vectors": {"dataset": "ds_1"}}}
 
@@ -42,9 +50,9 @@ def test_every_role_and_only_declared_roles_are_fields(kind: str) -> None:
     """Required where the check says so."""
     fields = REQUESTS[kind].model_fields["inputs"].annotation.model_fields
     slots = BY_KIND[kind].slots
-    assert list(fields) == [slot.name for slot in slots]
+    assert list(fields) == [name for slot in slots for name in names_of(slot)]
     assert {name for name, field in fields.items() if field.is_required()} == {
-        slot.name for slot in slots if slot.required
+        slot.name for slot in slots if slot.required and not slot.several
     }
 
 

@@ -102,8 +102,13 @@ def _stored(
 ) -> Any:
     if isinstance(value, list):
         return [_stored(services, datasets, base, one, known) for one in value]
-    if not (isinstance(value, dict) and "path" in value):
+    if not isinstance(value, dict):
         return value
+    if "path" not in value:
+        return {
+            key: _stored(services, datasets, base, one, known) if isinstance(one, dict) else one
+            for key, one in value.items()
+        }
     path = (base / value["path"]).resolve()
     if path not in known:
         known[path] = _read(services, datasets, path)

@@ -10,10 +10,14 @@ import os
 import numpy as np
 
 from service.check import Context
+from service.checks.compression import compression
 from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
+from service.checks.model_comparison import model_comparison
 from service.checks.neighbour_stability import neighbour_stability
+from service.checks.retrieval import retrieval
 from service.dataset import DTYPES, Dataset, Labels
+from service.relevance import Relevance
 
 SCHEMES = ["fp32_arithmetic", "fp16", "int8", "int8_qt8"]
 """One of each type of code."""
@@ -35,6 +39,17 @@ def main() -> None:
             neighbour_stability.inputs.model_validate({"gallery": Dataset(given)}),
             neighbour_stability.params.model_validate({"conditions": SCHEMES}),
         )
+        one = Dataset(given)
+        model_comparison.run(
+            Context(),
+            model_comparison.inputs.model_validate({"models": {"one": one, "other": one}}),
+            model_comparison.params(),
+        )
+        compression.run(
+            Context(),
+            compression.inputs.model_validate({"vectors": one}),
+            compression.params.model_validate({"dims": [4]}),
+        )
     for dtype, writeable in itertools.product(DTYPES, (True, False)):  # mapped rows are read-only
         equal = np.ones((120, 8), dtype)
         equal.flags.writeable = writeable
@@ -42,6 +57,10 @@ def main() -> None:
             {"vectors": Dataset(equal), "labels": groups}
         )
         label_neighbours.run(Context(), inputs, label_neighbours.params())
+        model = {"queries": Dataset(equal), "documents": Dataset(equal)}
+        own = Relevance.of([[i] for i in range(120)])
+        inputs = retrieval.inputs.model_validate({"models": {"warm": model}, "relevance": own})
+        retrieval.run(Context(), inputs, retrieval.params())
 
 
 if __name__ == "__main__":

@@ -32,11 +32,11 @@ def refuse_misfits(assay: Assay, policy: Mapping[str, Any], inputs: Mapping[str,
             raise Mistake(f"the policy has no input `{name}`; {hint}")
     if missing := [name for name in wanted if name not in inputs]:
         told = ", ".join(
-            f"--input {name}={'FILE.csv:COLUMN' if wanted[name] == 'column' else 'FILE.npy'}"
+            f"--input {name}={'FILE.npy' if wanted[name] == 'vectors' else 'FILE.csv:COLUMN'}"
             for name in missing
         )
         raise Mistake(f"the policy wants more data: {told}")
     for name, value in inputs.items():
-        if ("column" in value) != (wanted[name] == "column"):
-            asks = "a column, FILE.csv:COLUMN" if wanted[name] == "column" else "vectors, FILE.npy"
+        if ("column" in value) == (wanted[name] == "vectors"):
+            asks = "vectors, FILE.npy" if wanted[name] == "vectors" else "a column, FILE.csv:COLUMN"
             raise Mistake(f"`--input {name}`: the policy wants {asks}")

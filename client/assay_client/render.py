@@ -67,12 +67,7 @@ def _inputs(inputs: Json) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("role", "rows", "column or model", "dataset"):
         table.add_column(name, overflow="fold")
-    listed = [
-        (f"{role} {one['name']}" if isinstance(value, list) else role, one)
-        for role, value in inputs.items()
-        for one in (value if isinstance(value, list) else [value])
-    ]
-    for role, value in listed:
+    for role, value in _listed(inputs):
         size = plain(value.get("n"))
         if value.get("d") is not None:
             size += f" x {plain(value['d'])} {value.get('dtype') or ''}"
@@ -80,6 +75,20 @@ def _inputs(inputs: Json) -> Table:
         cells = (role, size, name, value.get("dataset") or "")
         table.add_row(*[Text(printable(str(text))) for text in cells])
     return table
+
+
+def _listed(inputs: Json) -> Iterator[tuple[str, Json]]:
+    """Each matrix and column with its role, and its model and part where it has them."""
+    for role, value in inputs.items():
+        if not isinstance(value, list):
+            yield role, value
+            continue
+        for one in value:
+            parts = {part: inner for part, inner in one.items() if isinstance(inner, dict)}
+            if "dataset" in one:
+                yield f"{role} {one['name']}", one
+            else:
+                yield from ((f"{role} {one['name']} {part}", parts[part]) for part in parts)
 
 
 def _intervals(value: Json) -> Iterator[str]:

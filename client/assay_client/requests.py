@@ -88,7 +88,7 @@ def build(
 def refuse_unknown(body: Json, check: Json) -> None:
     """Refuse roles and params the check has not, before anything is uploaded."""
     sections = (
-        ("role", _section(body, "inputs"), [role["name"] for role in check.get("roles", [])]),
+        ("role", _section(body, "inputs"), _roles(check)),
         ("param", _section(body, "params"), list(_params(check))),
     )
     for what, given, known in sections:
@@ -97,6 +97,12 @@ def refuse_unknown(body: Json, check: Json) -> None:
                 close = get_close_matches(name, known, n=1)
                 hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}"
                 raise Mistake(f"`{body['kind']}` has no {what} `{name}`; {hint}")
+
+
+def _roles(check: Json) -> list[str]:
+    return [
+        name for role in check.get("roles", []) for name in (role["name"], *role.get("parts", []))
+    ]
 
 
 def _params(check: Json) -> Json:

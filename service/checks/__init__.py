@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from service.check import Check
+from service.checks.compression import compression
 from service.checks.cosine_floor import cosine_floor
 from service.checks.geometry import geometry
 from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
+from service.checks.model_comparison import model_comparison
 from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
+from service.checks.retrieval import retrieval
 from service.checks.search_hygiene import search_hygiene
 
 CATALOGUE: tuple[Check, ...] = (
@@ -18,5 +21,8 @@ CATALOGUE: tuple[Check, ...] = (
     group_structure,
     label_neighbours,
     neighbour_stability,
+    retrieval,
+    compression,
+    model_comparison,
     power,
 )

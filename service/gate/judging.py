@@ -227,7 +227,7 @@ def _same_vectors(report: ReportBase, path: str) -> bool:
     """Whether a difference is one between a set of vectors and itself, not between two that agree."""
     keys = path.split(".")
     hashes = {
-        one.vectors_sha256
+        one.hashes
         for models in report.inputs.values()
         if isinstance(models, list)
         for one in models

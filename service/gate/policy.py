@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from service.check import Check, Measure, Params, Slot
+from service.check import BARE, Check, Measure, Params, Slot
 from service.errors import Fault, InvalidRequest, pointer_to
 from service.gate.rule import Rule
 from service.redaction import KEPT
 from service.references import Model, ModelName
-from service.request import LARGEST_INTEGER, check_of, did_you_mean, invalid
+from service.request import LARGEST_INTEGER, check_of, did_you_mean, invalid, names_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$"), KEPT]
-InputKind = Literal["vectors", "column"]
+InputKind = Literal["vectors", "column", "relevance"]
 MOST_LOOKS = 20
 LEVEL_DIGITS = 12
 """Levels are rounded so, that equal ones are asked for in equal words."""
@@ -40,14 +41,21 @@ class PolicyCheck(Model):
 
     kind: str
     inputs: dict[str, Name | list[PolicyModel]]
-    """A name, or, for a role of several models, a list of `{name, vectors}`."""
+    """A name, or, for a role of several models, a list of `{name, vectors}`, or of `{name, queries,
+    documents}` where a model has several matrices."""
     params: dict[str, Any] = Field(default_factory=dict)
     seed: int = Field(default=0, ge=0, le=LARGEST_INTEGER)
 
     @property
     def models(self) -> list[str]:
         """Names of the models it compares."""
-        return [m.name for bound in self.inputs.values() if isinstance(bound, list) for m in bound]
+        names = [m.name for bound in self.inputs.values() if isinstance(bound, list) for m in bound]
+        bare = any(slot.several and slot.name not in self.inputs for slot in self._slots)
+        return [BARE] if bare else names
+
+    @property
+    def _slots(self) -> tuple[Slot, ...]:
+        return check_of(self.kind).slots
 
     @property
     def typed_params(self) -> Params:
@@ -155,17 +163,27 @@ def _check_faults(policy: Policy, at: str, wanted: PolicyCheck) -> Iterator[Faul
     except ValidationError as error:
         for fault in invalid(error, wanted.params).faults:
             yield Fault(pointer=f"{at}/params{fault.pointer}", message=fault.message)
-    slots = {slot.name: slot for slot in check.slots}
+    slots = {name: slot for slot in check.slots for name in names_of(slot)}
     for role, bound in wanted.inputs.items():
         here = at + pointer_to("inputs", role)
         if role not in slots:
             yield Fault(pointer=here, message=_unknown("role", role, list(slots)))
         else:
-            for message in _binding_faults(policy, slots[role], bound):
+            slot = slots[role]
+            if role != slot.name:  # a matrix of one model alone
+                slot = replace(slot.part(role), name=role, most=None)
+            for message in _binding_faults(policy, slot, bound):
                 yield Fault(pointer=here, message=message)
-    for slot in slots.values():
-        if slot.required and slot.name not in wanted.inputs:
+    for slot in check.slots:
+        bare = [part for part in slot.parts if slot.several and part in wanted.inputs]
+        if bare and (slot.name in wanted.inputs or len(bare) < len(slot.parts)):
+            yield Fault(pointer=f"{at}/inputs", message=f"give `{slot.name}`, or {_all(slot)}")
+        elif slot.required and slot.name not in wanted.inputs and not bare:
             yield Fault(pointer=f"{at}/inputs", message=f"role `{slot.name}` is required")
+
+
+def _all(slot: Slot) -> str:
+    return " and ".join(f"`{part}`" for part in slot.parts)
 
 
 def _binding_faults(policy: Policy, slot: Slot, bound: str | list[PolicyModel]) -> Iterator[str]:

@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from service.numerics.moments import Units
 from service.numerics.permutation import shuffled, stream
-from service.numerics.rows import BLOCK_ELEMENTS, Directions, Floats, Selection, blocks
+from service.numerics.rows import BLOCK_ELEMENTS, Directions, Floats, Selection, Source, blocks
+
+NO_SPREAD = 1e-24
+"""Mean squared distance to the mean, rows being about 1 long, that is rounding alone."""
 
 
 def procrustes(a: Directions, b: Directions, rows: Selection) -> Floats:
@@ -74,3 +77,76 @@ def map_held_out(a: Directions, b: Directions, split: PairSplit) -> tuple[Direct
     for which in blocks(len(rows), b.d):
         rows[which] = b.take(split.test[which]) @ turn
     return Directions(a.rows[split.test]), Directions(rows)
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """
+    The rotation, scale and shift that bring rows of one model closest to those of another.
+
+    b_i goes to mean_a + scale (b_i - mean_b) turn. The narrower space is padded with zeros, so a map
+    to fewer dimensions drops what has no room.
+
+    Attributes
+    ----------
+    turn : (d_b, d_a) float64
+        Rows or columns are orthonormal, whichever are fewer.
+    scale : float
+    mean_a, mean_b : float64
+    varies : bool
+        Both sides do, beyond rounding, on the rows it was fitted on.
+    """
+
+    turn: Floats
+    scale: float
+    mean_a: Floats
+    mean_b: Floats
+    varies: bool
+
+    def residuals(self, a: Source, b: Source, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Squared distances of chosen rows of `a` to mapped partners, and to the mean, (m,) each."""
+        missed, around = np.empty(len(rows)), np.empty(len(rows))
+        for which in blocks(len(rows), max(a.d, b.d)):
+            x, y = a.take(rows[which]) - self.mean_a, b.take(rows[which]) - self.mean_b
+            mapped = y @ self.turn
+            off = x - self.scale * mapped
+            missed[which] = np.einsum("ij,ij->i", off, off)
+            if b.d > a.d:
+                lost = np.einsum("ij,ij->i", y, y) - np.einsum("ij,ij->i", mapped, mapped)
+                missed[which] += self.scale**2 * np.maximum(lost, 0)
+            around[which] = np.einsum("ij,ij->i", x, x)
+        return missed, around
+
+
+def similarity(a: Source, b: Source, rows: NDArray[np.int64]) -> Similarity:
+    """
+    The similarity fitted on chosen pairs by least squares.
+
+    Parameters
+    ----------
+    a, b : rows of the same items of length about 1 at most, (n, d_a) and (n, d_b)
+    rows : (m,) the pairs to fit on
+
+    Notes
+    -----
+    Time O(m d_a d_b + d^3); memory a few (d_a, d_b) float64 matrices and blocks.
+
+    References
+    ----------
+    Schoenemann, Carroll, "Fitting one matrix to another under choice of a central dilation and a rigid
+    motion", Psychometrika 35(2), 1970, doi:10.1007/BF02291266.
+    """
+    grid = blocks(len(rows), max(a.d, b.d))
+    mean_a = sum((a.take(rows[which]).sum(axis=0) for which in grid), np.zeros(a.d)) / len(rows)
+    mean_b = sum((b.take(rows[which]).sum(axis=0) for which in grid), np.zeros(b.d)) / len(rows)
+    cross = np.zeros((b.d, a.d))
+    spread_a = spread_b = 0.0
+    for which in grid:
+        x, y = a.take(rows[which]) - mean_a, b.take(rows[which]) - mean_b
+        cross += y.T @ x
+        spread_a += float(np.einsum("ij,ij->", x, x))
+        spread_b += float(np.einsum("ij,ij->", y, y))
+    u, s, vt = np.linalg.svd(cross, full_matrices=False)
+    scale = float(s.sum()) / spread_b if spread_b > 0 else 0.0
+    varies = min(spread_a, spread_b) > NO_SPREAD * len(rows)
+    return Similarity(u @ vt, scale, mean_a, mean_b, varies)

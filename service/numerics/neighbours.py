@@ -331,13 +331,31 @@ class Search:
 
     def _reached(self, points: Floats, lowest: Floats) -> Floats:
         """The most that a row can score whose float32 score is at most `lowest`."""
+        unit, along, rounding = self.single(points)
+        reached: Floats = (lowest + self.flushed) / unit + rounding + along
+        return reached
+
+    def single(self, points: Floats) -> tuple[Floats, Floats, Floats]:
+        """
+        How float32 scores of queries are read: (f +- flushed) / unit + along, give or take rounding.
+
+        Parameters
+        ----------
+        points : (m, d) float64
+
+        Returns
+        -------
+        unit, along, rounding : (m,)
+        """
         centred = points - self.mean
         norms = np.sqrt(np.einsum("ij,ij->i", centred, centred))
-        d = self.rows.d
-        rounding = gamma(d + 4, FLOAT32) * (norms * self.radius + self.shift)
-        unit = self.unit * self._query_units(centred)
-        reached: Floats = (lowest + (d + 3) * FLUSHED) / unit + rounding + points @ self.mean
-        return reached
+        rounding = gamma(self.rows.d + 4, FLOAT32) * (norms * self.radius + self.shift)
+        return self.unit * self._query_units(centred), points @ self.mean, rounding
+
+    @property
+    def flushed(self) -> float:
+        """What a float32 score can lose by underflow."""
+        return (self.rows.d + 3) * FLUSHED
 
     def _query_units(self, centred: Floats) -> Floats:
         """A power of two for each query that brings (q - mean, 1 / unit) to about 1; exact."""
@@ -356,12 +374,12 @@ class Search:
         scores = np.full((m, wanted), -np.inf, np.float32)
         unknown = np.zeros(m, bool)
         for b, block in enumerate(gallery_blocks):
-            searched = self._searched(block)
+            searched = self.searched(block)
 
             def search(part: slice, first: int = block.start, rows: Single = searched) -> None:
                 faiss.omp_set_num_threads(1)
                 found, places = faiss.knn(
-                    self._searching(queries, which[part]),
+                    self.searching(queries, which[part]),
                     rows,
                     min(wanted, len(rows)),
                     metric=faiss.METRIC_INNER_PRODUCT,
@@ -379,7 +397,7 @@ class Search:
         """A power of two that brings the longest point to about 1, where float32 is at home."""
         return float(2.0 ** -np.floor(np.log2(self.longest))) if self.longest > 0 else 1.0
 
-    def _searched(self, block: slice) -> Single:
+    def searched(self, block: slice) -> Single:
         """(g - mean, mean.(g - mean)) of a block of the gallery."""
         out = np.empty((block.stop - block.start, self.rows.d + 1), np.float32)
 
@@ -393,7 +411,7 @@ class Search:
             pass
         return out
 
-    def _searching(self, queries: Queries, which: Rows64) -> Single:
+    def searching(self, queries: Queries, which: Rows64) -> Single:
         """(q - mean, 1 / unit) of chosen queries, each times its own power of two."""
         out = np.empty((len(which), self.rows.d + 1), np.float32)
         rows, divisors = queries.take(which)

@@ -91,9 +91,14 @@ def norms(x: Floats) -> Floats:
 
 def safe_scale(longest: float) -> float:
     """A power of two that brings rows of this length to about 1, where squares need it; else 1."""
-    if SAFE_SQUARE[0] < longest < SAFE_SQUARE[1] or longest == 0:
+    if SAFE_SQUARE[0] < longest < SAFE_SQUARE[1]:
         return 1.0
-    return float(2.0 ** np.clip(-np.floor(np.log2(longest)), -1000, 1000))
+    return to_about_one(longest)
+
+
+def to_about_one(longest: float) -> float:
+    """A power of two that brings rows of this length to between 1 and 2, where powers are at home."""
+    return 1.0 if longest == 0 else float(2.0 ** np.clip(-np.floor(np.log2(longest)), -1000, 1000))
 
 
 def unit(x: Rows) -> Floats:

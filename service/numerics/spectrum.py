@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.numerics.rows import Floats, Stored, blocks, mean_row, ordered_map
+from service.numerics.rows import Floats, Source, Stored, blocks, mean_row, ordered_map
 
 RANKME_EPSILON = 1e-7
 NO_SPREAD = 1e-12
@@ -64,6 +64,23 @@ def spectra(rows: Stored, threads: int, step: Callable[[int, int], None]) -> Spe
     factorizations", SIAM J. Sci. Comput. 34(1), 2012, doi:10.1137/080731992.
     """
     n, d = rows.n, rows.d
+    mean, r, variances = reduced(rows, threads, step)
+    size = min(n, d)
+    raw = _singular_values(np.vstack([r, np.sqrt(n) * mean]))[:size]
+    centred = _singular_values(r)[:size]
+    spread = bool(np.linalg.norm(centred) > NO_SPREAD * np.linalg.norm(raw))
+    return Spectra(raw, centred, mean, variances, spread)
+
+
+def reduced(
+    rows: Source, threads: int, step: Callable[[int, int], None]
+) -> tuple[Floats, Floats, Floats]:
+    """
+    Mean of the rows, the triangle R of the rows minus it, and their squared deviations per dimension.
+
+    See `spectra`.
+    """
+    n, d = rows.n, rows.d
     grid = blocks(n, d, at_least=max(d, min(4 * d, QR_ELEMENTS // d)))
     block_bytes = 8 * d * (grid[0].stop - grid[0].start)
     threads = max(1, min(threads, BLOCK_BYTES_IN_FLIGHT // block_bytes))
@@ -80,12 +97,43 @@ def spectra(rows: Stored, threads: int, step: Callable[[int, int], None]) -> Spe
         r = _triangle(np.vstack([r, part])) if len(r) else part
         variances += squares
         step(done, len(grid))
+    return mean, r, variances
 
-    size = min(n, d)
-    raw = _singular_values(np.vstack([r, np.sqrt(n) * mean]))[:size]
-    centred = _singular_values(r)[:size]
-    spread = bool(np.linalg.norm(centred) > NO_SPREAD * np.linalg.norm(raw))
-    return Spectra(raw, centred, mean, variances, spread)
+
+@dataclass(frozen=True)
+class Components:
+    """
+    Principal directions of rows.
+
+    Attributes
+    ----------
+    mean : (d,) float64
+    directions : (r, d) float64, orthonormal, by falling singular value
+    singular_values : (r,) float64
+        Those that are more than rounding.
+    """
+
+    mean: Floats
+    directions: Floats
+    singular_values: Floats
+
+    def shares(self) -> Floats:
+        """Share of the variance on the leading directions, (r,)."""
+        squares = np.cumsum(np.square(self.singular_values))
+        return np.asarray(squares / squares[-1])
+
+
+def components(rows: Source, threads: int, step: Callable[[int, int], None]) -> Components:
+    """
+    The principal directions of rows of length about 1, by a full decomposition.
+
+    Time O(n d^2 + d^3); memory as for `spectra`.
+    """
+    mean, r, _ = reduced(rows, threads, step)
+    _, values, directions = np.linalg.svd(r, full_matrices=False)
+    rounding = NO_SPREAD * max(float(values[0]), float(np.sqrt(rows.n)))
+    kept = values > rounding
+    return Components(mean, directions[kept], values[kept])
 
 
 def _triangle(x: Floats) -> Floats:

@@ -200,12 +200,27 @@ def roles() -> Callable[..., dict[str, Any]]:
         return {
             slot.name: {"values": [f"g{i % 6}" for i in range(n)]}
             if slot.kind == "column"
+            else {"values": [[str(i)] for i in range(n)]}
+            if slot.kind == "relevance"
+            else [{part: {"dataset": one} for part in slot.parts} for one in datasets]
+            if slot.several
             else [{"dataset": one} for one in datasets]
             if slot.most is not None
             else {"dataset": next(turns)}
             for slot in BY_KIND[kind].slots
             if slot.required
         }
+
+    return fill
+
+
+@pytest.fixture(scope="session")
+def small() -> Callable[[str, int], dict[str, Any]]:
+    """Parameters of any check that suit n rows."""
+
+    def fill(kind: str, n: int) -> dict[str, Any]:
+        fits = {"ks": [k for k in (1, 2, 10) if k <= n], "dims": [3]}
+        return {name: fits[name] for name in fits if name in BY_KIND[kind].params.model_fields}
 
     return fill
 

@@ -19,13 +19,13 @@ CHECK = {
 
 
 @pytest.fixture
-def made(report: Any, upload: Any, roles: Any) -> Any:
+def made(report: Any, upload: Any, roles: Any, small: Any) -> Any:
     """A real report of any check, on two matrices of sixty rows."""
     a, b = np.random.default_rng(6).normal(size=(2, 60, 5))
 
     def make(kind: str) -> dict[str, Any]:
         sides = [upload(rows)["id"] for rows in (a, a + 0.3 * b)]
-        return dict(report(kind, roles(kind, 60, *sides)))
+        return dict(report(kind, roles(kind, 60, *sides), small(kind, 60)))
 
     return make
 
@@ -88,10 +88,14 @@ def test_the_request_schema_takes_what_the_service_takes(kind: str, door: Any) -
     value = {
         "vectors": {"dataset": "ds_1"},
         "column": {"column": "g"},
+        "relevance": {"values": [["a"], [["b", 2]]]},
     }
-    several = {slot.name for slot in BY_KIND[kind].slots if slot.most is not None}
+    several = {slot.name: slot.few for slot in BY_KIND[kind].slots if slot.most is not None}
     inputs = {
-        role["name"]: [value["vectors"]] if role["name"] in several else value[role["kind"]]
+        role["name"]: [dict.fromkeys(role["parts"], value["vectors"]) or value["vectors"]]
+        * several[role["name"]]
+        if role["name"] in several
+        else value[role["kind"]]
         for role in check["roles"]
     }
     needed = {role["name"] for role in check["roles"] if role["required"]}

@@ -156,7 +156,7 @@ def test_real_readings_are_the_reference_ones(
 @pytest.mark.parametrize("kind", sorted(BY_KIND))
 def test_every_null_of_a_report_has_a_reason(
     kind: str, census: bool, name: str, upload: Any, ask: Any, work: Any, door: Any, strict: Any,
-    roles: Any,
+    roles: Any, small: Any,
 ) -> None:  # fmt: skip
     """
     Degenerate rows through every check of the catalogue.
@@ -165,7 +165,9 @@ def test_every_null_of_a_report_has_a_reason(
     JSON either way.
     """
     x = DEGENERATE[name]
-    answer = ask(kind, roles(kind, len(x), upload(x)["id"]), {"census": census})
+    answer = ask(
+        kind, roles(kind, len(x), upload(x)["id"]), {"census": census, **small(kind, len(x))}
+    )
     if answer.status_code == 422:
         assert strict(answer.content)["code"] in REFUSALS
         return

@@ -335,6 +335,14 @@ def test_inputs_that_do_not_fit_are_named_before_anything_is_uploaded(
     assert [asked.path for asked in server.asked] == ["/v1/gates/validate"]
 
 
+def test_relevance_is_a_column(server: FakeServer, assay: Assay, vectors: Path) -> None:
+    """Told so where it is missing, and where vectors are given for it."""
+    Path("policy.json").write_text(json.dumps({"inputs": {"right": "relevance"}}), encoding="utf-8")
+    words = ["gate", "policy.json", "--server", server.url]
+    assert "wants more data: --input right=FILE.csv:COLUMN" in assay(*words).err
+    assert "wants a column" in assay(*words, "--input", "right=rows.npy").err
+
+
 def test_faults_of_a_policy_are_shown_before_anything_is_uploaded(
     server: FakeServer, assay: Assay, vectors: Path
 ) -> None:

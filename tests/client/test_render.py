@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,14 @@ def test_on_a_terminal_progress_is_a_bar(
     assert "pairs" in captured.err
     assert "2/4" in captured.err
     assert "1 s left" in captured.err
+
+
+def test_every_matrix_of_a_model_is_listed() -> None:
+    """A real stored report of two models of two matrices each."""
+    file = Path(__file__).parents[1] / "data/reports/1.0/retrieval.json"
+    lines = shown(json.loads(file.read_text()), 160).splitlines()
+    for model in ("minilm", "e5small_q4"):
+        for part in ("queries", "documents"):
+            (line,) = [one for one in lines if one.startswith(f"models {model} {part} ")]
+            assert "200 x 384 float16" in line
+    assert any(line.startswith("relevance ") and " relevant " in line for line in lines)

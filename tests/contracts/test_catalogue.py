@@ -32,6 +32,7 @@ from service.dataset import Dataset, Labels
 from service.errors import AssayError
 from service.numerics.moments import Units, deviations
 from service.numerics.rows import Stored
+from service.relevance import Relevance
 
 Array = NDArray[Any]
 Made = dict[str, Array]
@@ -54,15 +55,18 @@ COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("group_structure", "levels"): lambda i: i // 6 % 2,
     ("group_structure", "response"): lambda i: (i * i) % 7,
 }
-SMALL = {"k": 3, "min_support": 2}
+SMALL: dict[str, Any] = {"k": 3, "min_support": 2, "ks": [1, 3], "dims": [4, 2]}
 
 checks = pytest.mark.parametrize("check", CATALOGUE, ids=[check.kind for check in CATALOGUE])
 seeds = st.integers(0, 10**6)
 
 
 def names_of(slot: Slot) -> list[str]:
-    """Names of the arrays a slot holds: its own, or two models as `slot.model`."""
-    return [slot.name] if slot.most is None else [f"{slot.name}.one", f"{slot.name}.two"]
+    """Names of the arrays a slot holds: its own, or two models as `slot.model` or `slot.model.part`."""
+    if slot.most is None:
+        return [slot.name]
+    ends = [""] if slot.parts == ("vectors",) else [f".{part}" for part in slot.parts]
+    return [f"{slot.name}.{model}{end}" for model in ("one", "two") for end in ends]
 
 
 def row_sets(check: Check) -> dict[str, list[Slot]]:
@@ -70,8 +74,17 @@ def row_sets(check: Check) -> dict[str, list[Slot]]:
     found: dict[str, list[Slot]] = {}
     for slot in check.slots:
         if slot.kind == "vectors":
-            found.setdefault(slot.rows, []).append(slot)
+            for part in slot.parts:
+                found.setdefault(slot.part(part).rows, []).append(slot.part(part))
     return found
+
+
+def put(inputs: dict[str, Any], name: str, rows: Array) -> None:
+    """Put an array where its name says."""
+    *outer, last = name.split(".")
+    for key in outer:
+        inputs = inputs.setdefault(key, {})
+    inputs[last] = Dataset(rows)
 
 
 def fewest(check: Check, slot: Slot) -> int:
@@ -108,12 +121,36 @@ def columns(check: Check, made: Made) -> dict[str, list[Any]]:
     sizes = counts(check, made)
     return {
         slot.name: [
-            COLUMNS.get((check.kind, slot.name), lambda i: f"g{i % 6}")(i)
+            some_documents(i, sizes[slot.among.rpartition(".")[2]])
+            if slot.among is not None
+            else COLUMNS.get((check.kind, slot.name), lambda i: f"g{i % 6}")(i)
             for i in range(sizes[slot.rows])
         ]
         for slot in check.slots
-        if slot.kind == "column" and slot.rows in sizes
+        if slot.kind != "vectors" and slot.rows in sizes
     }
+
+
+def some_documents(i: int, n: int) -> list[tuple[int, float]]:
+    """Two documents of different grades; the same for queries of one group of six."""
+    first = (i % 6) % (n // 2)
+    return [(2 * first, 1.0), (2 * first + 1, 2.0)] if n > 1 else [(0, 1.0)]
+
+
+def encoded(check: Check, name: str, values: list[Any]) -> Labels | Relevance:
+    """A column or a relevance as a check takes it."""
+    kinds = {slot.name: slot.kind for slot in check.slots}
+    return Relevance.of(values) if kinds[name] == "relevance" else Labels.of(values)
+
+
+def moved_to(check: Check, name: str, values: list[Any], orders: dict[str, Array]) -> list[Any]:
+    """A column in another order of its rows; a relevance in another order of its documents too."""
+    slot = next(slot for slot in check.slots if slot.name == name)
+    values = [values[i] for i in orders[slot.rows]]
+    if slot.among is None:
+        return values
+    place = np.argsort(orders[slot.among.rpartition(".")[2]])
+    return [[(int(place[row]), grade) for row, grade in some] for some in values]
 
 
 def required(check: Check, made: Made) -> dict[str, list[Any]]:
@@ -139,13 +176,9 @@ def results(
 ) -> Any:
     inputs: dict[str, Any] = {}
     for name, rows in made.items():
-        slot, _, model = name.partition(".")
-        if model:
-            inputs.setdefault(slot, {})[model] = Dataset(rows)
-        else:
-            inputs[slot] = Dataset(rows)
+        put(inputs, name, rows)
     for name, values in (labels or required(check, made)).items():
-        inputs[name] = Labels.of(values)
+        inputs[name] = encoded(check, name, values)
     return check.run(
         context or Context(seed=seed, threads=threads),
         check.inputs(**inputs),
@@ -157,7 +190,7 @@ def few(check: Check) -> dict[str, Any]:
     """
     Small numbers where a check asks for many resamples; one thousand teach no more here.
 
-    Those of `SMALL` are such that eight rows are enough.
+    Those of `SMALL` are such that eight rows of five dimensions are enough.
     """
     fields = check.params.model_fields
     many = {
@@ -382,10 +415,16 @@ def test_the_order_of_rows_moves_nothing_but_what_the_seed_moves(check: Check, s
     rng = np.random.default_rng(seed)
     made = make(check, rng)
     orders = {name: rng.permutation(count) for name, count in counts(check, made).items()}
-    order = {slot.name: orders[slot.rows] for slot in check.slots}
-    moved = {name: rows[order[name.partition(".")[0]]] for name, rows in made.items()}
+    order = {
+        name: orders[rows]
+        for rows, slots in row_sets(check).items()
+        for slot in slots
+        for name in names_of(slot)
+        if name in made
+    }
+    moved = {name: rows[order[name]] for name, rows in made.items()}
     for labels in variants(check, made):
-        shuffled = {name: [values[i] for i in order[name]] for name, values in labels.items()}
+        shuffled = {name: moved_to(check, name, values, orders) for name, values in labels.items()}
         before, after, *other_seeds = (
             json.loads(found.model_dump_json())
             for found in (
@@ -406,7 +445,14 @@ def test_the_order_of_rows_moves_nothing_but_what_the_seed_moves(check: Check, s
 
 
 def stacked(check: Check, made: Made) -> Iterator[tuple[list[str], Array]]:
-    """Arrays of the row sets a check needs, under one another, so that one map moves all."""
+    """Arrays that are compared with one another, under one another, so that one map moves all."""
+    several = [slot for slot in check.slots if slot.several]
+    for slot in several:
+        for model in ("one", "two"):
+            names = [f"{slot.name}.{model}.{part}" for part in slot.parts]
+            yield names, np.vstack([made[name] for name in names])
+    if several:
+        return
     for slots in row_sets(check).values():
         names = [name for slot in slots for name in names_of(slot) if name in made]
         if any(slot.required for slot in slots):
@@ -444,12 +490,13 @@ def before_and_after(check: Check, kind: str, rng: np.random.Generator) -> tuple
         c = rng.uniform(0.5, 3)
         base, mapped = {}, {}
         for names, x in stacked(check, made):
-            n = len(made[names[0]])
+            ends = np.cumsum([0, *(len(made[name]) for name in names)])
             z = unit_of(x)
             z[:3] = z[3:6]  # ties
             y = exponential(z, c)
             for i, name in enumerate(names):
-                base[name], mapped[name] = z[i * n : (i + 1) * n], y[i * n : (i + 1) * n]
+                here = slice(ends[i], ends[i + 1])
+                base[name], mapped[name] = z[here], y[here]
         width = max((x.shape[1] for x in mapped.values()), default=D)
         for name in set(made) - set(base):
             half = rng.normal(size=(4, width))
@@ -537,14 +584,10 @@ def test_the_maps_are_what_they_are_called(check: Check, seed: int) -> None:
 
 
 def with_every(check: Check, make_rows: Callable[[int], Array], n: int = 8) -> Made:
-    """The same kind of rows in every required slot."""
-    return {
-        name: make_rows(max(n, *(fewest(check, slot) for slot in slots)))
-        for slots in row_sets(check).values()
-        for slot in slots
-        if slot.required
-        for name in names_of(slot)
-    }
+    """The same kind of rows in every required slot, as many in each set as the neediest asks."""
+    slots = [slot for some in row_sets(check).values() for slot in some if slot.required]
+    count = max([n, *(fewest(check, slot) for slot in slots)])
+    return {name: make_rows(count) for slot in slots for name in names_of(slot)}
 
 
 def answered_or_refused(question: Callable[[], Any]) -> Any:
@@ -597,6 +640,11 @@ def test_degenerate_inputs_are_answered_or_refused(
         for slot in check.slots
         if slot.kind == "column" and slot.rows in sizes
         if slot.required or grouping != "no groups"
+    }
+    labels |= {
+        name: values
+        for name, values in required(check, made).items()
+        if isinstance(encoded(check, name, values), Relevance)
     }
     for params in switches(check):
         answer = answered_or_refused(

@@ -10,10 +10,9 @@ import pytest
 from service.blocks import Plan, join
 from service.check import Check, Context, Inputs
 from service.checks import CATALOGUE
-from service.dataset import Dataset, Labels
 from tests.chaos.checks.nearest import nearest
 
-from .test_catalogue import Made, few, make, required
+from .test_catalogue import Made, encoded, few, make, put, required
 
 ROWS = 60
 SMALL = 8
@@ -25,12 +24,8 @@ def ready(check: Check, made: Made) -> Inputs:
     """Inputs of a check from arrays by slot, or by slot and model."""
     inputs: dict[str, Any] = {}
     for name, rows in made.items():
-        slot, _, model = name.partition(".")
-        if model:
-            inputs.setdefault(slot, {})[model] = Dataset(rows)
-        else:
-            inputs[slot] = Dataset(rows)
-    columns = {name: Labels.of(values) for name, values in required(check, made).items()}
+        put(inputs, name, rows)
+    columns = {name: encoded(check, name, values) for name, values in required(check, made).items()}
     return check.inputs(**inputs, **columns)
 
 

@@ -271,3 +271,42 @@ def test_every_measure_that_can_be_defined_can_be_a_rule() -> None:
 def test_the_sample_policies_are_read(file: Path) -> None:
     """What the examples ship is valid."""
     read_policy(yaml.safe_load(file.read_text()))
+
+
+SEARCH: dict[str, Any] = {
+    "inputs": {"lines": "vectors", "texts": "vectors", "right": "relevance", "topics": "column"},
+    "rules": [{"measure": "search.models.model_1.hit@10", "at_least": 0.9}],
+}
+
+
+def search(**inputs: Any) -> dict[str, Any]:
+    """A policy of one retrieval check with these inputs."""
+    check = {"kind": "retrieval", "inputs": {"relevance": "right", **inputs}}
+    return {**SEARCH, "checks": {"search": check}}
+
+
+def test_one_model_may_be_bound_by_bare_roles() -> None:
+    """Its results go by the name that it has without one; listed, it is the same."""
+    read_policy({**POLICY, **search(queries="lines", documents="texts")})
+    listed = [{"name": "model_1", "queries": "lines", "documents": "texts"}]
+    read_policy({**POLICY, **search(models=listed)})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        ({"queries": "lines"}, "give `models`, or `queries` and `documents`"),
+        ({}, "role `models` is required"),
+        ({"queries": "lines", "documents": "right"}, "declared as relevance; this role takes vectors"),
+        ({"queries": "lines", "documents": "texts", "relevance": "topics"},
+         "declared as column; this role takes relevance"),
+        ({"queries": ["x"], "documents": "texts"}, "checks"),
+    ],
+)  # fmt: skip
+def test_models_of_several_matrices_are_bound_whole(inputs: dict[str, Any], says: str) -> None:
+    """Faults by their place."""
+    with pytest.raises(InvalidRequest) as caught:
+        read_policy({**POLICY, **search(**inputs)})
+    assert any(says in f"{one.pointer} {one.message}" for one in caught.value.faults), (
+        caught.value.faults
+    )

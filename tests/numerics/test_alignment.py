@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.linalg import orthogonal_procrustes
 from scipy.stats import ortho_group
 
-from service.numerics.alignment import PairSplit, map_held_out, procrustes
+from service.numerics.alignment import PairSplit, map_held_out, procrustes, similarity
 from service.numerics.moments import Units
-from service.numerics.rows import Directions
+from service.numerics.rows import Directions, Stored
 
 Array = NDArray[Any]
 
@@ -117,3 +117,48 @@ def test_splits_differ_by_seed_and_repeat_for_the_same_seed() -> None:
     first, again, other = (PairSplit.of(units, seed, 100) for seed in (1, 1, 2))
     assert first.train.tolist() == again.train.tolist()
     assert first.train.tolist() != other.train.tolist()
+
+
+@pytest.mark.parametrize("elements", [1, 30, 1 << 20])
+@given(n=st.integers(16, 40), d=st.integers(1, 6), e=st.integers(1, 6), seed=st.integers(0, 10**6))
+def test_rotation_scale_and_shift_are_scipys_on_rows_padded_with_zeros(
+    elements: int, n: int, d: int, e: int, seed: int
+) -> None:
+    """Compared with scipy.linalg.orthogonal_procrustes, whose scale is of unscaled rows."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(0.5, 1, (n, d)), rng.normal(-0.2, 0.3, (n, e))
+    train, test = np.arange(0, n, 2), np.arange(1, n, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.numerics.rows.BLOCK_ELEMENTS", elements)
+        fitted = similarity(Stored(x), Stored(y), train)
+        missed, around = fitted.residuals(Stored(x), Stored(y), test)
+    wide = max(d, e)
+    a = np.pad(x - x[train].mean(axis=0), ((0, 0), (0, wide - d)))
+    b = np.pad(y - y[train].mean(axis=0), ((0, 0), (0, wide - e)))
+    turn, total = orthogonal_procrustes(b[train], a[train])
+    scale = total / np.square(b[train]).sum()
+    assert fitted.varies
+    assert fitted.scale == pytest.approx(scale)
+    off = a[test] - scale * b[test] @ turn
+    np.testing.assert_allclose(missed, np.square(off).sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(around, np.square(a[test]).sum(axis=1))
+
+
+def test_a_similarity_is_undone_on_rows_it_never_saw() -> None:
+    """Closed form, also where the narrower side is the wider one without empty coordinates."""
+    x = np.random.default_rng(7).normal(size=(50, 6))
+    turned = np.pad(x, ((0, 0), (0, 3))) @ ortho_group.rvs(9, random_state=8)
+    y = 0.2 * turned - 4
+    train, test = np.arange(30), np.arange(30, 50)
+    for a, b in ((x, y), (y, x)):
+        fitted = similarity(Stored(a), Stored(b), train)
+        missed, around = fitted.residuals(Stored(a), Stored(b), test)
+        assert missed.max() < 1e-24 * max(1, around.max())
+        assert fitted.scale == pytest.approx(5 if a is x else 0.2)
+
+
+def test_rows_that_do_not_vary_have_no_map_worth_judging() -> None:
+    x = np.random.default_rng(9).normal(size=(10, 3))
+    same = np.full((10, 3), 0.1)
+    assert not similarity(Stored(x), Stored(same), np.arange(10)).varies
+    assert not similarity(Stored(same), Stored(x), np.arange(10)).varies

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from service.numerics.rows import Stored
-from service.numerics.spectrum import participation_ratio, rankme, spectra, stable_rank
+from service.numerics.spectrum import (
+    components,
+    participation_ratio,
+    rankme,
+    spectra,
+    stable_rank,
+)
 
 Array = NDArray[Any]
 
@@ -234,3 +240,32 @@ def test_a_spectrum_reads_the_same_in_any_unit_and_the_ratio_in_any_order(
     assert participation_ratio(s) == pytest.approx(s.sum() ** 2 / (s**2).sum(), rel=1e-12)
     assert stable_rank(s) == pytest.approx((s**2).sum() / s[0] ** 2, rel=1e-12)
     assert 1 - 1e-12 <= participation_ratio(s) <= len(s) + 1e-12
+
+
+@pytest.mark.parametrize("elements", [1, 60, 1 << 20])
+@given(
+    n=st.integers(2, 60), d=st.integers(1, 10), rank=st.integers(1, 10), seed=st.integers(0, 10**6)
+)
+def test_components_are_those_of_one_full_svd(
+    elements: int, n: int, d: int, rank: int, seed: int
+) -> None:
+    """Compared with numpy's SVD of the centred rows, up to signs; no direction of rounding is kept."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, min(rank, d))) * np.geomspace(1, 0.1, min(rank, d))
+    x = x @ rng.normal(size=(min(rank, d), d)) / d + 0.3
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch, elements)
+        got = components(Stored(x), 2, quiet)
+    _, values, directions = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
+    kept = min(rank, d, n - 1)
+    np.testing.assert_allclose(got.singular_values, values[:kept], rtol=1e-8)
+    np.testing.assert_allclose(np.abs((got.directions * directions[:kept]).sum(axis=1)), 1)
+    np.testing.assert_allclose(
+        got.shares(), np.cumsum(values[:kept] ** 2) / (values[:kept] ** 2).sum(), rtol=1e-9
+    )
+
+
+def test_equal_rows_have_no_components() -> None:
+    """Closed form."""
+    got = components(Stored(np.full((9, 4), 0.1)), 1, quiet)
+    assert got.directions.shape == (0, 4)

@@ -15,6 +15,7 @@ from service.check import (
     Undefined,
     check,
     estimate_of,
+    mean_of,
 )
 from service.checks.neighbour_stability.declared import (
     ConditionName,
@@ -143,24 +144,10 @@ class _Summary:
 
     def mean(self, values: Floats, kind: Literal["share", "change"] = "share") -> Estimate:
         """The mean over queries, each unit left out in turn; NaN is left out everywhere."""
-        known = np.isfinite(values)
-        if not known.any():
+        if not np.isfinite(values).any():
             why = Undefined(code="too_few_kept", message="No query keeps two neighbours.")
             return self.unknown(why)
-        counts = self.units.sums(known.astype(np.float64))
-        sums = self.units.sums(np.where(known, values, 0.0))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            deleted = (sums.sum() - sums) / (counts.sum() - counts)
-            own = sums / counts
-        value = float(sums.sum() / counts.sum())
-        return estimate_of(
-            min(max(value, 0.0), 1.0) if kind == "share" else value,
-            deleted,
-            self.params,
-            self.units.name,
-            share=min(max(float(own.mean()), 0.0), 1.0) if kind == "share" else None,
-            changes=own if kind == "change" else None,
-        )
+        return mean_of(values, self.units, self.params, kind)
 
     def unknown(self, why: Undefined) -> Estimate:
         return estimate_of(why, np.empty(0), self.params, self.units.name)

@@ -16,13 +16,12 @@ from service.checks.neighbour_stability.declared import (
     Scheme,
 )
 from service.dataset import Dataset
-from service.errors import Fault, Internal, InvalidRequest
+from service.errors import Internal
 from service.numerics import agreement, pairs
 from service.numerics.coded import Coded, as_given, chunks
 from service.numerics.conditions import Condition, Given, Outcome
+from service.numerics.extremes import refuse_extremes
 from service.numerics.neighbours import EXTRA, Effort, Queries, Search, cut
-from service.numerics.rows import SAFE_SQUARE, norms
-from service.numerics.rows import blocks as row_blocks
 from service.numerics.single import in_single
 from service.numerics.storage_schemes import (
     Fitted,
@@ -106,7 +105,8 @@ class Grid:
 
     def _rows(self, data: Dataset, role: str) -> Coded:
         if not self.unit:
-            _refuse_extremes(data, role)
+            way_out = "scale the rows, or bring them to length one: `storage: unit`"
+            refuse_extremes(data, f"/inputs/{role}", way_out)
         return as_given(data.vectors, cosine=self.cosine or self.unit, threads=self.threads)
 
     def given(
@@ -263,26 +263,6 @@ class Grid:
         asked = self.inputs.query_labels.levels
         levels = [codes.get((type(level), level), -1) for level in asked]
         return np.asarray(np.array(levels, np.int64)[self.inputs.query_labels.codes])
-
-
-def _refuse_extremes(data: Dataset, role: str) -> None:
-    """Rows that are kept as given must have squares that float64 can hold."""
-    grid = row_blocks(*data.vectors.shape)
-    lengths = np.concatenate([norms(data.vectors[which].astype(np.float64)) for which in grid])
-    wrong = np.flatnonzero((lengths < SAFE_SQUARE[0]) | (lengths > SAFE_SQUARE[1]))
-    if len(wrong):
-        ids = data.ids
-        raise InvalidRequest(
-            f"`{role}` holds rows whose products leave the range of float64.",
-            [
-                Fault(
-                    pointer=f"/inputs/{role}",
-                    message="scale the rows, or bring them to length one: `storage: unit`",
-                    count=len(wrong),
-                    rows=[str(row) if ids is None else ids[row] for row in wrong[:SHOWN]],
-                )
-            ],
-        )
 
 
 def _facts(kept: Stored, queries: Stored | None) -> list[float]:

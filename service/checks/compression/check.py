@@ -1,0 +1,225 @@
+"""Compression: rows with fewer dimensions or bits against the rows as given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.check import (
+    Context,
+    Estimate,
+    Undefined,
+    check,
+    estimate_of,
+    mean_of,
+)
+from service.checks.compression.declared import (
+    Compression,
+    CompressionInputs,
+    CompressionParams,
+    Native,
+    Variant,
+)
+from service.checks.compression.reduction import Kept, Nothing, Reductions
+from service.errors import Fault, InvalidRequest
+from service.numerics import agreement
+from service.numerics.coded import Coded, chunks
+from service.numerics.moments import Units
+from service.numerics.neighbours import Ids, Queries, Search
+from service.numerics.rows import Floats
+
+BATCH = 1 << 16
+NO_LABELS = Undefined(code="no_labels", message="No labels were given.")
+NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected.")
+
+
+@check(
+    version=1,
+    title="What do fewer dimensions or bits lose?",
+    scope=(
+        "Neighbours that stay are the neighbours there were, right or wrong; neighbours with the same "
+        "label are not the same neighbours.",
+        "A prefix is cut from rows as they are: a model that was not trained for it loses more than "
+        "one that was.",
+        "Intervals take the fitted components and the rows that are searched as given.",
+        "The frontier compares point estimates; neighbours on it may be no more than noise apart.",
+    ),
+    sources=("arXiv:2205.13147", "doi:10.1137/080731992", "doi:10.1093/biomet/26.4.404"),
+    memory_factor=3.0,
+)
+def compression(
+    context: Context, inputs: CompressionInputs, params: CompressionParams
+) -> Compression:
+    """
+    What fewer dimensions or bits lose: prefixes and principal components, and storage on top.
+
+    A prefix is the first coordinates, scored by their own length; PCA is fitted on unit rows of
+    `train`, its mean subtracted, and kept in float32. Neighbours are exact. Time one search of n rows
+    among n for each variant, and O(n d^2) for PCA; memory the rows once more, and O(n k).
+    """
+    d = inputs.vectors.vectors.shape[1]
+    if min(params.dims) >= d:
+        raise InvalidRequest(
+            f"`vectors` has {d} dimensions and none of `dims` is smaller.",
+            [Fault(pointer="/params/dims", message=f"name a number below {d}")],
+        )
+    return _Compared(context, inputs, params).results()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The neighbours of every row."""
+
+    ids: Ids
+    hits: Floats | None
+    unresolved: int
+
+
+@dataclass
+class _Compared:
+    """Rows as given, and what is compared with them."""
+
+    context: Context
+    inputs: CompressionInputs
+    params: CompressionParams
+
+    def __post_init__(self) -> None:
+        self.n, self.d = self.inputs.vectors.vectors.shape
+        groups = self.inputs.groups
+        self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
+        self.reductions = Reductions(self.inputs, self.params, self.context.threads)
+
+    def results(self) -> Compression:
+        names = self.params.names()["variant"]
+        searches = 1 + len(names)
+        variants: dict[str, Variant] = {}
+        with self.context.stage("components") as step:
+            found = self.reductions.components(step)
+        with self.context.stage("neighbours") as step:
+
+            def tell(place: int) -> Callable[[int, int], None]:
+                return lambda done, total: step(100 * place + 100 * done // total, 100 * searches)
+
+            given = self.reductions.native()
+            before = self._found(given.rows, tell(0))
+            for kept in self.reductions.all(found):
+                place = 1 + len(variants)
+                variants[kept.name] = self._variant(kept, before, tell(place))
+                step(100 * (place + 1), 100 * searches)
+        in_order = {name: variants[name] for name in names}
+        native = Native(
+            dimensions=self.d,
+            bytes_per_vector=given.bytes_per_vector,
+            unresolved=before.unresolved,
+            label_precision={self.params.k: self._precision(before)},
+        )
+        train = self.inputs.train
+        return Compression(
+            n=self.n,
+            d=self.d,
+            k=self.params.k,
+            train_rows=self.n if train is None else train.n,
+            fitted_on_compared_rows=train is None,
+            overlap_chance=self.params.k / (self.n - 1),
+            native=native,
+            variants=in_order,
+            frontier=_frontier(native, in_order, self.params.k),
+        )
+
+    def _found(self, rows: Coded, step: Callable[[int, int], None]) -> _Found:
+        search = Search(rows, self.context.threads)
+        ids, unresolved = np.empty((self.n, self.params.k), np.int32), 0
+        batches = list(chunks(self.n, BATCH))
+        for number, part in enumerate(batches):
+
+            def tell(done: int, total: int, before: int = number) -> None:
+                step(before * total + done, len(batches) * total)
+
+            which = np.arange(part.start, part.stop)
+            found = search.nearest(Queries(rows, own=True), which, self.params.k, tell)
+            ids[part] = found.ids
+            unresolved += int((found.gap <= search.tau(search.norms[part])).sum())
+        hits = None
+        if self.inputs.labels is not None:
+            codes = self.inputs.labels.codes
+            hits = np.count_nonzero(codes[ids] == codes[:, None], axis=1) / self.params.k
+        return _Found(ids, hits, unresolved)
+
+    def _precision(self, found: _Found) -> Estimate:
+        if found.hits is None:
+            return self._unknown(NO_LABELS)
+        return mean_of(found.hits, self.units, self.params)
+
+    def _unknown(self, why: Undefined) -> Estimate:
+        return estimate_of(why, np.empty(0), self.params, self.units.name)
+
+    def _variant(
+        self, kept: Kept | Nothing, before: _Found, step: Callable[[int, int], None]
+    ) -> Variant:
+        k = self.params.k
+        if isinstance(kept, Nothing):
+            nothing = {k: self._unknown(kept.why)}
+            return Variant.build(  # type: ignore[no-any-return]
+                dimensions=kept.dimensions,
+                bytes_per_vector=kept.why,
+                explained_variance=kept.why,
+                overlap=nothing,
+                changed=self._unknown(kept.why),
+                changed_queries=kept.why,
+                label_precision=nothing,
+                label_precision_change=nothing,
+                zero_rows=kept.why,
+            )
+        after = self._found(kept.rows, step)
+        if kept.rows.zero_rows:
+            self.context.warn(
+                "rows_read_as_zero",
+                f"`{kept.name}`: {kept.rows.zero_rows} rows read as zero and have no direction.",
+                f"results/variants/{kept.name}/zero_rows",
+            )
+        shared = np.empty(self.n, np.int64)
+        agreement.compare(
+            before.ids, after.ids, agreement.PERSISTENCE, shared, *np.empty((2, self.n))
+        )
+        changed = shared < k
+        values: dict[str, Any] = {
+            "overlap": {k: mean_of(shared / k, self.units, self.params)},
+            "changed": mean_of(changed.astype(np.float64), self.units, self.params),
+        }
+        return Variant.build(  # type: ignore[no-any-return]
+            dimensions=kept.dimensions,
+            bytes_per_vector=kept.bytes_per_vector,
+            explained_variance=NO_COMPONENTS if kept.explained is None else kept.explained,
+            **values,
+            changed_queries=int(changed.sum()),
+            label_precision={k: self._precision(after)},
+            label_precision_change={k: self._change(before, after)},
+            zero_rows=kept.rows.zero_rows,
+        )
+
+    def _change(self, before: _Found, after: _Found) -> Estimate:
+        if before.hits is None or after.hits is None:
+            return self._unknown(NO_LABELS)
+        return mean_of(after.hits - before.hits, self.units, self.params, "change")
+
+
+def _frontier(native: Native, variants: dict[str, Variant], k: int) -> list[str]:
+    """Names that no other dominates: fewer bytes, more overlap, more label precision."""
+    points = {"native": (-native.bytes_per_vector, 1.0, native.label_precision[k].estimate or 0.0)}
+    for name, found in variants.items():
+        overlap = found.overlap[k].estimate
+        if overlap is not None and found.bytes_per_vector is not None:
+            precision = found.label_precision[k].estimate or 0.0
+            points[name] = (-found.bytes_per_vector, overlap, precision)
+
+    def beaten(one: tuple[float, ...]) -> bool:
+        return any(
+            other != one and all(o >= mine for o, mine in zip(other, one, strict=True))
+            for other in points.values()
+        )
+
+    left = [name for name, point in points.items() if not beaten(point)]
+    return sorted(left, key=lambda name: -points[name][0])

@@ -1,0 +1,155 @@
+"""Inputs, parameters and results of compression."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from service.check import (
+    Estimate,
+    Inputs,
+    Params,
+    Results,
+    ResultsAtK,
+    labels,
+    measure,
+    named,
+    vectors,
+)
+from service.dataset import Dataset, Labels
+from service.numerics.storage_schemes import SchemeName
+
+METHODS = ("prefix", "pca")
+
+
+class CompressionInputs(Inputs):
+    train: Dataset | None = vectors(rows="train", least=2, default=None)
+    """Rows that PCA and storage schemes are fitted on; without them the vectors themselves."""
+    vectors: Dataset = vectors(rows="rows", least=2, more_than="k", wider_than="dims")
+    """Rows to compress; each searches the others."""
+    groups: Labels | None = labels(of="vectors", least=2)
+    """Which rows belong together (source document, user): the unit of every interval."""
+    labels: Labels | None = labels(of="vectors")
+    """A label of each row: what neighbours are wanted to share."""
+
+
+class CompressionParams(Params):
+    dims: list[Annotated[int, Field(ge=1, le=65_536)]] = Field(
+        default=[512, 256, 128], min_length=1, max_length=12
+    )
+    """Dimensions to keep; those that are not fewer than there are read null."""
+    k: int = Field(default=10, ge=1, le=256)
+    """Neighbours of each row, by cosine."""
+    schemes: list[SchemeName] | None = Field(default=None, max_length=10)
+    """Storage schemes to try on top of each, and on all dimensions; none by default."""
+
+    @property
+    def kept(self) -> list[int]:
+        """Dimensions to keep, each once."""
+        return list(dict.fromkeys(self.dims))
+
+    @property
+    def stored(self) -> list[SchemeName]:
+        """Storage schemes, each once."""
+        return list(dict.fromkeys(self.schemes or []))
+
+    @property
+    def reduced(self) -> list[str]:
+        """Names of the reductions: `prefix_256`, `pca_256` and so on."""
+        return [f"{method}_{m}" for m in self.kept for method in METHODS]
+
+    def names(self) -> dict[str, list[str]]:
+        stored = [f"{name}_{s}" for name in ("native", *self.reduced) for s in self.stored]
+        return {"k": [str(self.k)], "variant": [*self.reduced, *stored]}
+
+
+class Native(ResultsAtK):
+    """The rows as given."""
+
+    dimensions: int
+    bytes_per_vector: float = measure(unit="bytes", low=0, better="lower")
+    """Bytes of each vector."""
+    unresolved: int = measure(unit="rows", low=0, better="lower", invariance=("row_scale",))
+    """Rows whose last neighbour and the next row score the same within rounding: ties."""
+    label_precision: dict[int, Estimate] = measure(
+        low=0, high=1, better="higher", invariance=("row_scale", "orthogonal"), needs=("labels",)
+    )
+    """Share of neighbours with the row's label, mean over rows."""
+
+
+class Variant(ResultsAtK):
+    """The rows with fewer dimensions, fewer bits, or both."""
+
+    dimensions: int
+    """Dimensions kept."""
+    bytes_per_vector: float | None = measure(unit="bytes", low=0, better="lower")
+    """Bytes kept of each vector; what all vectors share is not counted."""
+    explained_variance: float | None = measure(low=0, high=1, invariance=("row_scale",))
+    """Share of the train rows' variance on the components kept; null where there are none."""
+    overlap: dict[int, Estimate] = measure(
+        low=0, high=1, better="higher", invariance=("row_scale",)
+    )
+    """Share of a row's neighbours as given that are still its neighbours, mean over rows."""
+    changed: Estimate = measure(low=0, high=1, better="lower", invariance=("row_scale",))
+    """Share of rows whose set of neighbours changed."""
+    changed_queries: int | None = measure(
+        unit="queries", low=0, better="lower", invariance=("row_scale",)
+    )
+    """Rows whose set of neighbours changed."""
+    label_precision: dict[int, Estimate] = measure(
+        low=0, high=1, better="higher", invariance=("row_scale",), needs=("labels",)
+    )
+    """Share of neighbours with the row's label, mean over rows."""
+    label_precision_change: dict[int, Estimate] = measure(
+        low=-1, high=1, better="higher", invariance=("row_scale",), needs=("labels",)
+    )
+    """The same minus that of the rows as given."""
+    zero_rows: int | None = measure(unit="rows", low=0, better="lower")
+    """Rows of which nothing is left: they have no direction, and their cosines read 0."""
+
+
+class Compression(Results):
+    n: int
+    """Rows."""
+    d: int
+    """Dimensions as given."""
+    k: int
+    """Neighbours of each row."""
+    train_rows: int
+    """Rows that PCA and storage schemes were fitted on."""
+    fitted_on_compared_rows: bool
+    """Whether those are the rows that are compared."""
+    overlap_chance: float
+    """Overlap of sets that are drawn at random: k / (n - 1)."""
+    native: Native
+    variants: dict[str, Variant] = named("variant")
+    """By name: `prefix_256`, `pca_256`, `native_int8`, `pca_256_int8`."""
+    frontier: list[str]
+    """Variants, and `native`, that no other beats or equals in bytes, overlap and, with labels, label
+    precision while beating them in one; by rising bytes."""
+
+    def readings(self) -> list[str]:
+        lines = []
+        for name, found in self.variants.items():
+            if found.changed_queries is None:
+                why = found.undefined["changed_queries"].message
+                lines.append(f"`{name}` cannot be judged: {why}")
+                continue
+            line = (
+                f"`{name}` keeps {found.bytes_per_vector:g} of {self.native.bytes_per_vector:g} bytes "
+                f"a vector and {found.overlap[self.k]:.4f} of the {self.k} neighbours (1 is all, "
+                f"{self.overlap_chance:.4f} is chance); {found.changed_queries} of {self.n} rows have "
+                "another set"
+            )
+            change = found.label_precision_change[self.k]
+            if change.estimate is not None:
+                line += f", label precision changes by {change:+.4f}"
+            lines.append(f"{line}.")
+        lines.append(
+            f"Not beaten at once in bytes, overlap and label precision: {', '.join(self.frontier)}; "
+            "which of them to take depends on what a byte is worth."
+            if len(self.frontier) < 12
+            else f"{len(self.frontier)} variants are not beaten at once in bytes and quality."
+        )
+        return lines

@@ -1,0 +1,336 @@
+"""Compression against stored readings, whole matrices, numpy's SVD and intervals by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.stats import ortho_group
+
+from service.check import Context
+from service.checks.compression import compression
+from service.dataset import Dataset
+from service.errors import DimensionMismatch, InvalidRequest, TooFewRows, ZeroRows
+from service.gating import read_gate, run_gate
+from service.numerics.coded import as_given
+from service.operations import Services, perform, submit
+from service.request import parse_request
+from tests.stored_by_hand import stored, top, unit
+
+Array = NDArray[Any]
+RANDOM = np.random.default_rng(30)
+X = RANDOM.normal(size=(80, 12)) * np.linspace(2, 0.3, 12) + 0.2
+TRAIN = RANDOM.normal(size=(300, 12)) * np.linspace(2, 0.3, 12) + 0.1
+LABELS = [f"l{i}" for i in (X[:, 0] > 0) + 2 * (X[:, 1] > 0)]
+GROUPS = np.arange(80) % 11
+FEW = {"dims": [6, 3], "k": 5}
+
+
+def neighbours(x: Array, k: int) -> Array:
+    scores = unit(x) @ unit(x).T
+    np.fill_diagonal(scores, -np.inf)
+    return top(scores, k)
+
+
+def projected(x: Array, train: Array, m: int) -> Array:
+    """Unit rows on the leading right singular vectors of centred unit train rows."""
+    u, v = unit(train), unit(x)
+    _, _, directions = np.linalg.svd(u - u.mean(axis=0), full_matrices=True)
+    return np.asarray((v - u.mean(axis=0)) @ directions[:m].T)
+
+
+def shares(before: Array, after: Array) -> Array:
+    k = before.shape[1]
+    return np.array([len(set(a) & set(b)) / k for a, b in zip(before, after, strict=True)])
+
+
+def same_label(found: Array, labels: list[str]) -> Array:
+    return np.array([np.mean([labels[j] == labels[i] for j in row]) for i, row in enumerate(found)])
+
+
+@pytest.mark.parametrize("model", ["minilm", "minilm_int8", "e5small_q4", "use_multilingual"])
+def test_label_precision_of_prefixes_and_components_is_the_references(
+    model: str,
+    rows: Callable[[str], Array],
+    column: Callable[[str, str], list[str]],
+    reference: dict[str, Any],
+    printed: Callable[[Any], Any],
+    run: Callable[..., Any],
+) -> None:
+    """An independent script: test rows search each other, PCA is fitted on the train rows."""
+    x = rows(f"clinc150/{model}")
+    train = np.array(column("clinc150", "split")) == "train"
+    labels = np.array(column("clinc150", "intent"))[~train].tolist()
+    got, _ = run(
+        compression, vectors=x[~train], train=x[train], labels=labels,
+        params={"dims": [256, 128, 64]},
+    )  # fmt: skip
+    wanted = reference["clinc150"][model]["compression"]
+    native = got.native.label_precision[10].estimate
+    assert native == printed(wanted["native"]["P@10_test"])
+    for m in (256, 128, 64):
+        for ours, theirs in (("prefix", "MRL"), ("pca", "PCA")):
+            found = got.variants[f"{ours}_{m}"]
+            precision = wanted[f"{theirs}_{m}"]["P@10_test"]
+            assert found.label_precision[10].estimate == printed(precision), (ours, m)
+            change = found.label_precision_change[10].estimate
+            assert change == pytest.approx(precision - native, abs=1e-9)
+            assert found.bytes_per_vector == m * (x.itemsize if ours == "prefix" else 4)
+    assert (got.n, got.train_rows, got.fitted_on_compared_rows) == (900, 2100, False)
+
+
+def test_a_prefix_is_scored_by_its_own_length(run: Callable[..., Any]) -> None:
+    """Case P24: a dot product of bare prefixes is no cosine."""
+    pair = np.array([[0.6, 0, 0.64, 0.48], [0.36, 0.48, 0, 0.8]])
+    points = as_given(np.ascontiguousarray(pair[:, :2]), cosine=True).points(slice(0, 2))
+    assert points[0] @ points[1] == pytest.approx(0.6)
+    random = np.random.default_rng(131)
+    x = random.normal(size=(30, 12)) * np.linspace(2, 0.2, 12)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    points = as_given(np.ascontiguousarray(x[:, :4]), cosine=True).points(slice(0, 30))
+    mean = (points.sum(axis=0) @ points.sum(axis=0) - 30) / (30 * 29)
+    assert mean == pytest.approx(0.00033356953, rel=1e-7)
+    got, _ = run(compression, vectors=x, params={"dims": [4], "k": 5})
+    assert got.variants["prefix_4"].changed_queries == 28
+
+
+@pytest.mark.parametrize("with_train", [True, False])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_neighbours_labels_and_variance_are_those_of_whole_matrices(
+    dtype: type, with_train: bool, run: Callable[..., Any]
+) -> None:
+    """numpy's full SVD, sorted matrices and Python sets."""
+    x, train = X.astype(dtype), (TRAIN if with_train else X).astype(dtype)
+    inputs = {"vectors": x, "labels": LABELS} | ({"train": train} if with_train else {})
+    got, _ = run(compression, **inputs, params=FEW)
+    before = neighbours(x, 5)
+    hits = same_label(before, LABELS)
+    assert got.native.label_precision[5].estimate == pytest.approx(hits.mean())
+    values = np.linalg.svd(unit(train) - unit(train).mean(axis=0), compute_uv=False) ** 2
+    for m in (6, 3):
+        for name, kept in (
+            (f"prefix_{m}", x[:, :m]),
+            (f"pca_{m}", projected(x, train, m).astype(dtype)),
+        ):
+            found, after = got.variants[name], neighbours(kept, 5)
+            share = shares(before, after)
+            assert found.overlap[5].estimate == pytest.approx(share.mean()), name
+            assert found.changed_queries == (share < 1).sum()
+            assert found.changed.estimate == pytest.approx((share < 1).mean())
+            precision = same_label(after, LABELS)
+            assert found.label_precision[5].estimate == pytest.approx(precision.mean())
+            assert found.bytes_per_vector == m * np.dtype(dtype).itemsize
+            assert found.dimensions == m
+        assert got.variants[f"prefix_{m}"].undefined["explained_variance"].code == "no_components"
+        explained = got.variants[f"pca_{m}"].explained_variance
+        assert explained == pytest.approx(values[:m].sum() / values.sum())
+    assert got.fitted_on_compared_rows is not with_train
+
+
+@pytest.mark.parametrize("scheme", ["fp16", "int8", "int8_per_vector", "int4", "binary", "pq"])
+def test_storage_on_top_is_fitted_on_train_rows_of_as_few_dimensions(
+    scheme: str, run: Callable[..., Any]
+) -> None:
+    """The schemes by hand, on unit rows of native, prefix and components."""
+    params = FEW | {"schemes": [scheme]}
+    got, _ = run(compression, vectors=X, train=TRAIN, params=params)
+    before = neighbours(X, 5)
+    for name, rows, train in (
+        ("native", X, TRAIN),
+        ("prefix_6", X[:, :6], TRAIN[:, :6]),
+        ("pca_6", projected(X, TRAIN, 6), projected(TRAIN, TRAIN, 6)),
+    ):
+        found = got.variants[f"{name}_{scheme}"]
+        back = stored(scheme, unit(rows), unit(train))
+        after = neighbours(back, 5)
+        if scheme == "binary":  # signs tie too often for a set to be one
+            assert found.overlap[5].estimate < 1
+        else:
+            share = shares(before, after).mean()
+            assert found.overlap[5].estimate == pytest.approx(share, abs=0.003), name
+    d = {"fp16": 12, "int8": 6, "int8_per_vector": 10, "int4": 3, "binary": 1, "pq": 1}[scheme]
+    assert got.variants[f"prefix_6_{scheme}"].bytes_per_vector == d
+
+
+def test_intervals_are_over_groups_and_a_change_never_has_one_without_width(
+    run: Callable[..., Any], t_interval: Callable[..., tuple[float, float]]
+) -> None:
+    """Hulls of jackknife-t and Clopper-Pearson, by scipy; gains less losses for a change."""
+    got, _ = run(
+        compression, vectors=X, labels=LABELS, groups=GROUPS.tolist(), params=FEW | {"dims": [3]}
+    )
+    before, after = neighbours(X, 5), neighbours(X[:, :3], 5)
+    share = shares(before, after)
+    change = same_label(after, LABELS) - same_label(before, LABELS)
+    found = got.variants["prefix_3"]
+
+    def own(values: Array) -> Array:
+        return np.array([values[g == GROUPS].mean() for g in range(11)])
+
+    def exact(total: float, tail: float) -> tuple[float, float]:
+        low = stats.beta.ppf(tail, total, 12 - total) if total > 0 else 0.0
+        return float(low), float(stats.beta.ppf(1 - tail, total + 1, 11 - total))
+
+    low, high = t_interval(lambda kept: float(share[kept].mean()), GROUPS)
+    ends = exact(own(share).sum(), 0.025)
+    interval = found.overlap[5].interval
+    assert interval.low == pytest.approx(max(0, min(low, ends[0])))
+    assert interval.high == pytest.approx(min(1, max(high, ends[1])))
+    assert (interval.unit, interval.resamples) == ("group", 11)
+    low, high = t_interval(lambda kept: float(change[kept].mean()), GROUPS)
+    gains, losses = (exact(np.maximum(s * own(change), 0).sum(), 0.0125) for s in (1, -1))
+    interval = found.label_precision_change[5].interval
+    assert interval.low == pytest.approx(max(-1, min(low, gains[0] - losses[1])))
+    assert interval.high == pytest.approx(min(1, max(high, gains[1] - losses[0])))
+
+
+@given(seed=st.integers(0, 10**6))
+def test_components_do_not_depend_on_the_axes_and_prefixes_do(seed: int) -> None:
+    """A rotation of all rows leaves what PCA keeps, whatever it does to coordinates."""
+    turn = ortho_group.rvs(12, random_state=seed)
+    found = [
+        compression.run(
+            Context(),
+            compression.inputs(vectors=Dataset(rows)),
+            compression.params(**FEW),
+        )
+        for rows in (X, X @ turn)
+    ]
+    one, other = (made.variants for made in found)
+    assert one["pca_6"].overlap == other["pca_6"].overlap
+    assert one["pca_3"].explained_variance == pytest.approx(other["pca_3"].explained_variance)
+    assert one["prefix_3"].overlap != other["prefix_3"].overlap
+
+
+def test_the_frontier_holds_what_no_other_beats(run: Callable[..., Any]) -> None:
+    """Compared pair by pair; a variant that another equals in all stays."""
+    got, _ = run(
+        compression, vectors=X, labels=LABELS,
+        params={"dims": [9, 6, 3], "k": 5, "schemes": ["fp16", "int8"]},
+    )  # fmt: skip
+    points = {"native": (96, 1.0, got.native.label_precision[5].estimate)} | {
+        name: (v.bytes_per_vector, v.overlap[5].estimate, v.label_precision[5].estimate)
+        for name, v in got.variants.items()
+    }
+    wanted = set()
+    for name, (size, overlap, precision) in points.items():
+        better = [
+            other
+            for other, (s, o, p) in points.items()
+            if s <= size and o >= overlap and p >= precision
+            and (s < size or o > overlap or p > precision)
+        ]  # fmt: skip
+        if not better:
+            wanted.add(name)
+    assert set(got.frontier) == wanted
+    sizes = [points[name][0] for name in got.frontier]
+    assert sizes == sorted(sizes)
+    assert 1 < len(wanted) < len(points)
+    assert "native" in got.readings()[-1]
+
+
+def test_dimensions_that_are_not_fewer_are_null_and_none_left_is_refused(
+    run: Callable[..., Any], services: Services, store: Callable[..., Any]
+) -> None:
+    got, _ = run(compression, vectors=X, params={"dims": [12, 6], "k": 5, "schemes": ["fp16"]})
+    for name in ("prefix_12", "pca_12", "prefix_12_fp16"):
+        assert got.variants[name].undefined["changed_queries"].code == "not_fewer"
+    assert got.variants["pca_6_fp16"].changed_queries is not None
+    inputs = {"vectors": {"dataset": store(X).id}}
+    request = {"kind": "compression", "inputs": inputs, "params": {"dims": [512, 12]}}
+    for refused in (
+        lambda: submit(services, "default", parse_request(request)),
+        lambda: run(compression, vectors=X),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            refused()
+        assert caught.value.faults[0].pointer == "/params/dims"
+        assert "below 12" in caught.value.faults[0].message
+
+
+def test_a_row_without_a_prefix_is_named(run: Callable[..., Any]) -> None:
+    x = X.copy()
+    x[[4, 17], :3] = 0
+    data = Dataset(x, tuple(f"doc{i}" for i in range(80)))
+    with pytest.raises(ZeroRows) as caught:
+        run(compression, vectors=data, params=FEW)
+    (fault,) = caught.value.faults
+    assert (fault.count, fault.rows) == (2, ["doc4", "doc17"])
+    assert "leave 3 out of `dims`" in fault.message
+    got, _ = run(compression, vectors=data, params={"dims": [6], "k": 5})
+    assert got.variants["prefix_6"].changed_queries is not None
+
+
+def test_a_row_at_the_train_mean_keeps_no_direction(run: Callable[..., Any]) -> None:
+    """Its projection is zero: counted and warned of, and its cosines read 0."""
+    train = np.array([[0, 2.0, 0], [0, 0, 2], [0, -1, 0], [0, 0, -1]])
+    x = np.vstack([np.random.default_rng(3).normal(size=(6, 3)), [[1.0, 0, 0]]])
+    got, context = run(compression, vectors=x, train=train, params={"dims": [2], "k": 2})
+    assert got.variants["pca_2"].zero_rows == 1
+    assert "rows_read_as_zero" in {warned.code for warned in context.warnings}
+
+
+def test_train_rows_that_vary_in_too_few_directions_leave_components_undefined(
+    run: Callable[..., Any],
+) -> None:
+    got, _ = run(compression, vectors=X, train=X[:4], params={"dims": [6, 3], "k": 5})
+    assert got.variants["pca_6"].overlap[5].undefined["estimate"].code == "too_few_components"
+    assert got.variants["pca_3"].changed_queries is not None
+    got, _ = run(compression, vectors=X, params=FEW | {"schemes": ["pq"]})
+    assert got.variants["pca_6_pq"].undefined["changed_queries"].code == "too_few_rows"
+
+
+def test_without_labels_there_is_no_label_precision(run: Callable[..., Any]) -> None:
+    got, _ = run(compression, vectors=X, params=FEW)
+    assert got.native.label_precision[5].undefined["estimate"].code == "no_labels"
+    found = got.variants["pca_3"]
+    assert found.label_precision_change[5].undefined["estimate"].code == "no_labels"
+
+
+def body(**inputs: Any) -> dict[str, Any]:
+    return {"kind": "compression", "inputs": inputs, "params": {"dims": [3]}}
+
+
+def test_a_refusal_says_where_and_what_to_do(services: Services, store: Callable[..., Any]) -> None:
+    whole = {"dataset": store(X).id}
+    cases = [
+        (TooFewRows, "/inputs/vectors", {"vectors": {"dataset": store(X[:9]).id}}),
+        (DimensionMismatch, "/inputs/train",
+         {"vectors": whole, "train": {"dataset": store(TRAIN[:, :7]).id}}),
+        (TooFewRows, "/inputs/train", {"vectors": whole, "train": {"dataset": store(X[:1]).id}}),
+    ]  # fmt: skip
+    for error, pointer, inputs in cases:
+        with pytest.raises(error) as caught:
+            submit(services, "default", parse_request(body(**inputs)))
+        assert pointer in [fault.pointer for fault in caught.value.faults]
+
+
+def test_a_gate_judges_variants_by_name(services: Services, store: Callable[..., Any]) -> None:
+    """Those that read null decide nothing."""
+    policy = {
+        "version": 1,
+        "name": "half-the-bytes",
+        "inputs": {"rows": "vectors"},
+        "checks": {
+            "small": {
+                "kind": "compression",
+                "inputs": {"vectors": "rows"},
+                "params": {"dims": [40, 6], "k": 5, "schemes": ["int8"]},
+            }
+        },
+        "rules": [
+            {"measure": f"small.variants.{name}.overlap@5", "at_least": 0.1}
+            for name in ("prefix_6", "pca_6_int8", "native_int8", "pca_40")
+        ],
+    }
+    run = run_gate(services, "default", policy, {"rows": {"dataset": store(X).id}}, {})
+    for job in run.jobs.values():
+        perform(services, job)
+    judged = read_gate(services, "default", run.id)
+    assert [rule.verdict for rule in judged.rules] == ["pass", "pass", "pass", "inconclusive"]
