@@ -1,0 +1,175 @@
+"""
+Milvus: `query_iterator`, in the order of primary keys.
+
+The password of a connection is a token or, with a user, the user's. Options: `database`, `verify` (a
+file of certificates), `server_name`. An address `file:///path` is a file of milvus-lite.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import grpc
+from pymilvus import DataType, MilvusClient, MilvusException
+
+from service.errors import AssayError, InvalidRequest, SourceUnreachable
+from service.model import Label
+from service.ports import Opened
+from service.source_page import SourcePage
+from service.source_reference import MilvusReference, Provenance
+from service.sources import guard
+from service.sources.connection import Connection
+from service.sources.rows import Paging, conditions, local, retold, unknown
+
+PORT = 19530
+LARGEST_BATCH = 16_384
+FAILURES = (MilvusException, grpc.RpcError, OSError)
+
+
+@contextmanager
+def open_source(reference: MilvusReference, connection: Connection) -> Iterator[Opened]:
+    """Read a collection in the order of its primary key."""
+    told = _problem(connection)
+    with retold(told, *FAILURES):
+        store = _connect(connection)
+    try:
+        with retold(told, *FAILURES):
+            fields = _Fields(store, reference)
+            chosen = _filter(reference, fields)
+            count = _count(store, reference, chosen)
+        yield Opened(
+            count=count,
+            about=Provenance(
+                kind="milvus",
+                connection=reference.connection,
+                location=reference.collection,
+                vector=reference.vector,
+                id=fields.id,
+                where=reference.where,
+                stored_as="float32",
+                normalises_on_write=False,
+                lossy=False,
+            ),
+            pages=_pages(store, reference, chosen, fields, told),
+            recount=retold(told, *FAILURES)(lambda: _count(store, reference, chosen)),
+        )
+    finally:
+        store.close()
+
+
+class _Fields:
+    """What the collection says of its fields."""
+
+    def __init__(self, store: MilvusClient, reference: MilvusReference) -> None:
+        if not store.has_collection(reference.collection):
+            raise unknown("collection", reference.collection, store.list_collections())
+        fields = store.describe_collection(reference.collection)["fields"]
+        by_name = {field["name"]: field for field in fields}
+        for name in [
+            reference.vector,
+            *reference.columns,
+            *(one.column for one in reference.where),
+        ]:
+            if name not in by_name:
+                raise unknown("field", name, list(by_name))
+        vector = by_name[reference.vector]
+        self.id: str = next(field["name"] for field in fields if field.get("is_primary"))
+        if vector["type"] != DataType.FLOAT_VECTOR:
+            raise InvalidRequest(
+                f"Field `{reference.vector}` is of type {DataType(vector['type']).name}; only "
+                "FLOAT_VECTOR is read."
+            )
+        self.dimensions = int(vector["params"]["dim"])
+
+
+def _connect(connection: Connection) -> MilvusClient:
+    if path := local(connection):
+        return MilvusClient(path)
+    secure = connection.parts.scheme == "https"
+    address = guard.addresses(connection, PORT)[0]
+    host = connection.host if secure else f"[{address}]" if ":" in address else address
+    tls = {
+        "server_pem_path": connection.options.get("verify"),
+        "server_name": connection.options.get("server_name"),
+    }
+    who = (
+        {"user": connection.user, "password": connection.password or ""}
+        if connection.user
+        else {"token": connection.password or ""}
+    )
+    return MilvusClient(
+        f"{connection.parts.scheme}://{host}:{connection.port(PORT)}",
+        db_name=connection.options.get("database", ""),
+        timeout=connection.timeout_s,
+        secure=secure,
+        **who,
+        **{key: value for key, value in tls.items() if value},
+    )
+
+
+def _count(store: MilvusClient, reference: MilvusReference, chosen: str) -> int:
+    found = store.query(
+        reference.collection,
+        filter=chosen,
+        output_fields=["count(*)"],
+        consistency_level="Strong",
+    )
+    return int(found[0]["count(*)"])
+
+
+def _pages(
+    store: MilvusClient,
+    reference: MilvusReference,
+    chosen: str,
+    fields: _Fields,
+    told: Callable[[Exception], AssayError],
+) -> Iterator[SourcePage]:
+    paging = Paging("<f4", reference.columns, fields.dimensions)
+    with retold(told, *FAILURES):
+        pages = store.query_iterator(
+            reference.collection,
+            batch_size=min(paging.rows(reference.page_rows), LARGEST_BATCH),
+            filter=chosen,
+            output_fields=[fields.id, reference.vector, *reference.columns],
+            consistency_level="Strong",
+        )
+    try:
+        while True:
+            with retold(told, *FAILURES):
+                rows = pages.next()
+            if not rows:
+                return
+            yield paging.page(
+                [row[fields.id] for row in rows],
+                [row.get(reference.vector) for row in rows],
+                {column: [row.get(column) for row in rows] for column in reference.columns},
+            )
+    finally:
+        pages.close()
+
+
+def _filter(reference: MilvusReference, fields: _Fields) -> str:
+    """Conditions on fields of the schema, so plain names; values are literals in JSON."""
+    parts = []
+    for column, op, values in conditions(reference.where):
+        if op == "in":
+            parts.append(f"{column} in [{', '.join(map(_literal, values))}]")
+        else:
+            parts.append(f"{column} {'==' if op == '=' else op} {_literal(values[0])}")
+    return " and ".join(parts)
+
+
+def _literal(value: Label) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _problem(connection: Connection) -> Callable[[Exception], AssayError]:
+    def tell(error: Exception) -> AssayError:
+        return SourceUnreachable(
+            f"Milvus at connection `{connection.name}` does not answer, does not accept the "
+            "connection's user, or broke off."
+        )
+
+    return tell
