@@ -82,7 +82,7 @@ lock: $(BIN)  ## Resolve requirements/*.txt again
 	  --no-header --no-annotate --no-emit-package assay-client --group dev -c requirements/run.txt \
 	  pyproject.toml client/pyproject.toml requirements/build.in -o requirements/dev.txt
 	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-package assay-client --group dev --group stores \
+	  --no-header --no-annotate --no-emit-package assay-client --group dev --group stores --all-extras \
 	  -c requirements/dev.txt pyproject.toml client/pyproject.toml requirements/build.in \
 	  -o requirements/stores.txt
 	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
