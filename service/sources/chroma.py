@@ -111,8 +111,7 @@ def _connect(connection: Connection) -> httpx.Client:
     with retold(_problem(connection), *FAILURES):
         return httpx.Client(
             base_url=f"{connection.parts.scheme}://{host}:{connection.port(PORT)}{prefix}/api/v2/",
-            headers={"Content-Type": "application/json", "Host": connection.parts.netloc}
-            | _token(connection),
+            headers=_headers(connection),
             auth=(connection.user, connection.password or "") if connection.user else None,
             timeout=connection.timeout_s,
             verify=ssl.create_default_context(cafile=verify) if verify else True,
@@ -120,12 +119,14 @@ def _connect(connection: Connection) -> httpx.Client:
         )
 
 
-def _token(connection: Connection) -> dict[str, str]:
-    if connection.password is None or connection.user is not None:
-        return {}
-    if connection.options.get("header", "authorization").lower() == "x-chroma-token":
-        return {"X-Chroma-Token": connection.password}
-    return {"Authorization": f"Bearer {connection.password}"}
+def _headers(connection: Connection) -> dict[bytes, bytes]:
+    headers = {b"Content-Type": b"application/json", b"Host": connection.parts.netloc.encode()}
+    if connection.password is not None and connection.user is None:
+        if connection.options.get("header", "authorization").lower() == "x-chroma-token":
+            headers[b"X-Chroma-Token"] = connection.password.encode()
+        else:
+            headers[b"Authorization"] = f"Bearer {connection.password}".encode()
+    return headers
 
 
 def _pages(

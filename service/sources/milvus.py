@@ -2,7 +2,7 @@
 Milvus: `query_iterator`, in the order of primary keys.
 
 The password of a connection is a token or, with a user, the user's. Options: `database`, `verify` (a
-file of certificates), `server_name`. An address `file:///path` is a file of milvus-lite.
+file of certificates), `server_name`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,18 @@ from service.source_page import SourcePage
 from service.source_reference import MilvusReference, Provenance
 from service.sources import guard
 from service.sources.connection import Connection
-from service.sources.rows import Paging, conditions, local, retold, unknown
+from service.sources.rows import Paging, conditions, retold, unknown
 
 PORT = 19530
 LARGEST_BATCH = 16_384
+NUMBERS = (
+    DataType.INT8,
+    DataType.INT16,
+    DataType.INT32,
+    DataType.INT64,
+    DataType.FLOAT,
+    DataType.DOUBLE,
+)
 FAILURES = (MilvusException, grpc.RpcError, OSError)
 
 
@@ -82,11 +90,26 @@ class _Fields:
                 "FLOAT_VECTOR is read."
             )
         self.dimensions = int(vector["params"]["dim"])
+        self._types = {name: field["type"] for name, field in by_name.items()}
+
+    def literal(self, column: str, value: Label) -> str:
+        """A value as Milvus writes it, if it is of its field's type."""
+        kind = self._types[column]
+        fits = (
+            kind == DataType.VARCHAR
+            if isinstance(value, str)
+            else kind == DataType.BOOL
+            if isinstance(value, bool)
+            else kind in NUMBERS
+        )
+        if not fits:
+            raise InvalidRequest(
+                f"Field `{column}` is of type {DataType(kind).name}, its value in `where` is not."
+            )
+        return json.dumps(value, ensure_ascii=False)
 
 
 def _connect(connection: Connection) -> MilvusClient:
-    if path := local(connection):
-        return MilvusClient(path)
     secure = connection.parts.scheme == "https"
     address = guard.addresses(connection, PORT)[0]
     host = connection.host if secure else f"[{address}]" if ":" in address else address
@@ -155,14 +178,12 @@ def _filter(reference: MilvusReference, fields: _Fields) -> str:
     parts = []
     for column, op, values in conditions(reference.where):
         if op == "in":
-            parts.append(f"{column} in [{', '.join(map(_literal, values))}]")
+            listed = ", ".join(fields.literal(column, value) for value in values)
+            parts.append(f"{column} in [{listed}]")
         else:
-            parts.append(f"{column} {'==' if op == '=' else op} {_literal(values[0])}")
+            literal = fields.literal(column, values[0])
+            parts.append(f"{column} {'==' if op == '=' else op} {literal}")
     return " and ".join(parts)
-
-
-def _literal(value: Label) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _problem(connection: Connection) -> Callable[[Exception], AssayError]:

@@ -64,6 +64,8 @@ def _connect(connection: Connection) -> QdrantClient:
         return QdrantClient(path=path)
     secure = connection.parts.scheme == "https"
     addresses = guard.addresses(connection, PORT)
+    if connection.password is not None and not connection.password.isascii():
+        raise SourceDenied(f"The key of connection `{connection.name}` does not fit into a header.")
     tls = {"verify": connection.options["verify"]} if "verify" in connection.options else {}
     return QdrantClient(
         host=connection.host if secure else addresses[0],

@@ -1,0 +1,241 @@
+"""What is particular to PostgreSQL with pgvector."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from psycopg import sql
+
+from service.errors import (
+    DimensionMismatch,
+    InvalidRequest,
+    MalformedPayload,
+    SourceDenied,
+    SourceUnreachable,
+)
+from tests.stores import servers
+from tests.stores.loading import SECRET, Pgvector, Table, opened, read
+
+QUOTED = "do\"cs'; DROP TABLE x; --"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Pgvector]:
+    with servers.postgres(SECRET) as server:
+        yield Pgvector(server.port)
+
+
+@pytest.fixture(scope="module")
+def vectors(rows: Any) -> Any:
+    return list(rows("debian_pairs/minilm_doc")[:300])
+
+
+def execute(store: Pgvector, *statements: str) -> None:
+    with store.client() as client:
+        for statement in statements:
+            client.execute(statement.encode())
+
+
+def test_names_with_quotes_are_names(store: Pgvector, vectors: Any) -> None:
+    column = 'si"ze; --'
+    ids = store.load(QUOTED, Table(vectors, {column: list(range(300))}))
+    found = read(
+        store.connection,
+        {
+            **store.reference(QUOTED),
+            "columns": [column],
+            "where": [{"column": column, "op": "<", "value": 250}],
+        },
+    )
+    assert found.ids == ids[:250]
+    assert found.columns[column] == list(range(250))
+    assert found.vectors.tobytes() == np.stack(vectors[:250]).tobytes()
+
+
+def test_half_precision_is_read_as_it_is_stored_and_recorded(store: Pgvector, vectors: Any) -> None:
+    store.load("halves", Table(vectors), kind="halfvec")
+    found = read(store.connection, store.reference("halves"))
+    assert found.vectors.dtype == np.float16
+    assert found.opened.about.stored_as == "float16"
+    written = np.stack(vectors)
+    assert found.vectors.tobytes() == written.astype("f2").tobytes()
+    error = np.abs(found.vectors.astype("f8") - written).max()
+    assert 0 < error <= np.abs(written).max() * 2.0**-11
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("sparsevec", "{1:0.5}/384"), ("bit", "1"), ("real[]", "{1}")]
+)
+def test_other_types_are_refused_by_name(store: Pgvector, kind: str, value: str) -> None:
+    name = f"other_{kind[:4]}"
+    execute(
+        store,
+        f"CREATE TABLE {name} (id text, embedding {kind})",
+        f"INSERT INTO {name} VALUES ('a', '{value}')",
+    )
+    with pytest.raises(InvalidRequest) as caught:
+        read(store.connection, store.reference(name))
+    assert kind.removesuffix("[]")[:4] in caught.value.detail or "_float4" in caught.value.detail
+
+
+def test_vectors_of_several_dimensions_are_named(store: Pgvector) -> None:
+    execute(
+        store,
+        "CREATE TABLE mixed (id int PRIMARY KEY, embedding vector)",
+        "INSERT INTO mixed VALUES (1, '[1,2]'), (2, '[1,2]'), (3, '[1,2,3]'), (4, null)",
+    )
+    for page_rows in (1, 4096):
+        with pytest.raises(DimensionMismatch) as caught:
+            read(store.connection, {**store.reference("mixed"), "page_rows": page_rows})
+        assert caught.value.faults[0].rows == ["3"]
+
+
+def test_ids_that_repeat_are_given_twice_for_the_import_to_refuse(store: Pgvector) -> None:
+    execute(
+        store,
+        "CREATE TABLE twice (id int, embedding vector(2))",
+        "INSERT INTO twice VALUES (10, '[1,2]'), (9, '[3,4]'), (9, '[5,6]')",
+    )
+    assert read(store.connection, store.reference("twice")).ids == ["9", "9", "10"]
+
+
+def test_rows_without_an_id_are_counted(store: Pgvector) -> None:
+    execute(
+        store,
+        "CREATE TABLE nameless (id int, embedding vector(2))",
+        "INSERT INTO nameless VALUES (1, '[1,2]'), (null, '[3,4]')",
+    )
+    with pytest.raises(MalformedPayload, match="1 rows of the source have no id"):
+        read(store.connection, store.reference("nameless"))
+
+
+def test_labels_keep_the_type_json_has_for_them(store: Pgvector) -> None:
+    execute(
+        store,
+        "CREATE TYPE mood AS ENUM ('calm')",
+        "CREATE DOMAIN small AS int2",
+        "CREATE TABLE typed (id uuid, embedding vector(1), b bool, f real, n numeric, i small, "
+        "t timestamptz, m mood, j jsonb)",
+        "INSERT INTO typed VALUES ('00000000-0000-0000-0000-000000000001', '[1]', true, 0.5, 2.25, "
+        "7, '2026-01-02 03:04:05Z', 'calm', '{\"a\": 1}'), "
+        "('00000000-0000-0000-0000-000000000002', '[1]', null, null, null, null, null, null, null)",
+    )
+    columns = list("bfnitmj")
+    found = read(store.connection, {**store.reference("typed"), "columns": columns})
+    assert [found.columns[c][0] for c in "bfnimj"] == [True, 0.5, 2.25, 7, "calm", '{"a": 1}']
+    assert [type(found.columns[c][0]) for c in "bfni"] == [bool, float, float, int]
+    assert found.columns["t"][0].startswith("2026-01-02 03:04:05")
+    assert {found.columns[c][1] for c in columns} == {None}
+
+
+def test_a_number_that_is_not_finite_is_no_label(store: Pgvector) -> None:
+    execute(
+        store,
+        "CREATE TABLE infinite (id int, embedding vector(1), f real)",
+        "INSERT INTO infinite VALUES (1, '[1]', 'NaN')",
+    )
+    with pytest.raises(InvalidRequest, match="`f` holds a number that is not finite"):
+        read(store.connection, {**store.reference("infinite"), "columns": ["f"]})
+
+
+def test_views_and_other_schemas_are_read(store: Pgvector) -> None:
+    execute(
+        store,
+        'CREATE SCHEMA "odd""one"',
+        'CREATE TABLE "odd""one".t (id int, embedding vector(1))',
+        "INSERT INTO \"odd\"\"one\".t VALUES (2, '[2]'), (1, '[1]')",
+        'CREATE VIEW "odd""one".v AS SELECT * FROM "odd""one".t WHERE id > 1',
+    )
+    asked = {"namespace": 'odd"one'}
+    assert read(store.connection, {**store.reference("t"), **asked}).ids == ["1", "2"]
+    assert read(store.connection, {**store.reference("v"), **asked}).ids == ["2"]
+
+
+def test_what_is_written_meanwhile_is_not_read(store: Pgvector, vectors: Any) -> None:
+    ids = store.load("moving", Table(vectors))
+    with opened(store.connection, {**store.reference("moving"), "page_rows": 100}) as source:
+        assert source.about.version.startswith("snapshot ")
+        first = next(source.pages)
+        execute(
+            store,
+            "DELETE FROM moving WHERE id > '000150'",
+            "INSERT INTO moving SELECT 'zz', embedding FROM moving LIMIT 1",
+        )
+        rest = [one for page in source.pages for one in page.ids or ()]
+        assert [*(first.ids or ()), *rest] == ids
+        assert source.count == source.recount() == 300
+
+
+def test_the_transaction_is_read_only(store: Pgvector, vectors: Any) -> None:
+    store.load("kept", Table(vectors[:2]))
+    execute(
+        store,
+        "CREATE FUNCTION spoil() RETURNS int LANGUAGE plpgsql AS "
+        "'BEGIN DELETE FROM kept; RETURN 1; END'",
+        "CREATE VIEW spoiling AS SELECT id, embedding, spoil() AS n FROM kept",
+    )
+    with pytest.raises((SourceUnreachable, InvalidRequest)):
+        read(store.connection, {**store.reference("spoiling"), "columns": ["n"]})
+    assert len(read(store.connection, store.reference("kept")).ids) == 2
+
+
+def test_a_user_without_rights_is_denied(store: Pgvector, vectors: Any) -> None:
+    store.load("closed", Table(vectors[:2]))
+    with store.client() as client:
+        client.execute(sql.SQL("CREATE USER guest PASSWORD {}").format(sql.Literal(SECRET)))
+    guest = replace(store.connection, user="guest")
+    with pytest.raises(SourceDenied):
+        read(guest, store.reference("closed"))
+
+
+def test_options_of_the_connection_reach_the_driver(store: Pgvector, vectors: Any) -> None:
+    store.load("plain", Table(vectors[:2]))
+    secure = replace(store.connection, options={"sslmode": "require"})
+    with pytest.raises(SourceUnreachable):
+        read(secure, store.reference("plain"))
+    asked = replace(store.connection, url=f"{store.connection.url}?sslmode=require")
+    with pytest.raises(SourceUnreachable):
+        read(asked, store.reference("plain"))
+    wrong = replace(store.connection, options={"no_such": SECRET})
+    with pytest.raises(SourceUnreachable) as caught:
+        read(wrong, store.reference("plain"))
+    assert SECRET not in repr(caught.value)
+
+
+def test_a_server_killed_while_rows_flow_ends_in_a_problem(vectors: Any) -> None:
+    with servers.postgres(SECRET) as server:
+        store = Pgvector(server.port)
+        store.load("docs", Table(vectors * 100))
+        with opened(store.connection, {**store.reference("docs"), "page_rows": 100}) as source:
+            assert source.count == 30_000
+            assert len(next(source.pages)) == 100
+            server.kill(signal.SIGQUIT)
+            with pytest.raises(SourceUnreachable):
+                list(source.pages)
+
+
+def test_a_reader_that_stops_early_leaves_no_transaction_behind(
+    store: Pgvector, vectors: Any
+) -> None:
+    store.load("long", Table(vectors * 40))
+    with opened(store.connection, {**store.reference("long"), "page_rows": 10}) as source:
+        next(source.pages)
+    with store.client() as client:
+        (busy,) = client.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() "
+            "AND backend_type = 'client backend'"
+        ).fetchone() or (None,)
+    assert busy == 0
+
+
+def test_pages_are_bounded_in_bytes(
+    store: Pgvector, vectors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.sources.pgvector.PAGE_BYTES", 10 * 384 * 4)
+    store.load("wide", Table(vectors[:25]))
+    assert read(store.connection, store.reference("wide")).pages == [10, 10, 5]
