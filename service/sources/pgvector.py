@@ -6,8 +6,8 @@ Options of a connection are libpq's (`sslmode`, `sslrootcert`, ...).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -55,28 +55,30 @@ SELECT pg_current_snapshot()::text, current_setting('server_version'),
 @contextmanager
 def open_source(reference: PgvectorReference, connection: Connection) -> Iterator[Opened]:
     """Read a table or view in the order of its id."""
-    with retold(_problem(connection), psycopg.Error), _connect(connection) as store:
+    told = retold(_problem(connection), psycopg.Error)
+    with told, closing(_connect(connection)) as store:
         store.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         store.read_only = True
         table = _table(store, reference)
         snapshot, server, extension = _one(store, sql.SQL(VERSIONS))
-        yield Opened(
-            count=table.count(store),
-            about=Provenance(
-                kind="pgvector",
-                connection=reference.connection,
-                location=f"{reference.namespace}.{reference.table}",
-                vector=reference.vector,
-                id=reference.id,
-                where=reference.where,
-                version=f"snapshot {snapshot}, PostgreSQL {server}, pgvector {extension}",
-                stored_as=np.dtype(table.dtype).name,
-                normalises_on_write=False,
-                lossy=False,
-            ),
-            pages=_pages(store, table, reference, connection),
-            recount=retold(_problem(connection), psycopg.Error)(lambda: table.count(store)),
-        )
+        with closing(_pages(store, table, reference, connection)) as pages:
+            yield Opened(
+                count=table.count(store),
+                about=Provenance(
+                    kind="pgvector",
+                    connection=reference.connection,
+                    location=f"{reference.namespace}.{reference.table}",
+                    vector=reference.vector,
+                    id=reference.id,
+                    where=reference.where,
+                    version=f"snapshot {snapshot}, PostgreSQL {server}, pgvector {extension}",
+                    stored_as=np.dtype(table.dtype).name,
+                    normalises_on_write=False,
+                    lossy=False,
+                ),
+                pages=pages,
+                recount=retold(_problem(connection), psycopg.Error)(lambda: table.count(store)),
+            )
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class _Table:
 
     @property
     def copy(self) -> sql.Composed:
-        return sql.SQL("COPY (SELECT {} {} ORDER BY {}) TO STDOUT (FORMAT binary)").format(
+        return sql.SQL("COPY (SELECT {} {} ORDER BY source.{}) TO STDOUT (FORMAT binary)").format(
             self.chosen, self.rows, self.order
         )
 
@@ -141,7 +143,7 @@ def _table(store: psycopg.Connection[Any], reference: PgvectorReference) -> _Tab
         )
     casts = ["text", *(CASTS.get(types[column], "text") for column in reference.columns)]
     return _Table(
-        rows=sql.SQL("FROM {} WHERE {}").format(
+        rows=sql.SQL("FROM {} AS source WHERE {}").format(
             sql.Identifier(reference.namespace, reference.table), _filter(reference)
         ),
         order=sql.Identifier(reference.id),
@@ -184,7 +186,7 @@ def _pages(
     table: _Table,
     reference: PgvectorReference,
     connection: Connection,
-) -> Iterator[SourcePage]:
+) -> Generator[SourcePage]:
     paging = Paging(table.dtype, reference.columns)
     size = np.dtype(table.dtype).itemsize
     with (

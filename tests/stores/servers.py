@@ -122,6 +122,10 @@ def postgres(password: str, *options: str) -> Iterator[Server]:
         for setting in settings:
             command += ["-c", setting]
         with running(command, port, home, unprivileged=True) as server:
+            ready = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
+            until = time.monotonic() + STARTING_S
+            while subprocess.run(ready).returncode and time.monotonic() < until:
+                time.sleep(0.05)
             yield server
 
 

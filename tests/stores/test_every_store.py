@@ -290,17 +290,19 @@ def test_a_server_killed_between_pages_ends_in_a_problem_not_in_fewer_rows(
     kind: str, stores: Any, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     arguments = (SECRET,) if kind == "redis" else ()
-    with KILLED[kind](*arguments) as server:  # type: ignore[operator]
-        with closing(type(stores[kind])(server.port)) as store:
-            store.load("docs", Table(table.vectors[:600]))
-            connection = replace(store.connection, timeout_s=3)
-            with opened(connection, {**store.reference("docs"), "page_rows": 100}) as source:
-                assert len(next(source.pages)) == 100
-                server.kill()
-                with pytest.raises(SourceUnreachable) as caught:
-                    list(source.pages)
-                with pytest.raises(SourceUnreachable):
-                    source.recount()
+    with (
+        KILLED[kind](*arguments) as server,  # type: ignore[operator]
+        closing(type(stores[kind])(server.port)) as store,
+    ):
+        store.load("docs", Table(table.vectors[:600]))
+        connection = replace(store.connection, timeout_s=3)
+        with opened(connection, {**store.reference("docs"), "page_rows": 100}) as source:
+            assert len(next(source.pages)) == 100
+            server.kill()
+            with pytest.raises(SourceUnreachable) as caught:
+                list(source.pages)
+            with pytest.raises(SourceUnreachable):
+                source.recount()
     assert_silent(caught.value, caplog.text)
 
 
