@@ -88,7 +88,7 @@ lock: $(BIN)  ## Resolve requirements/*.txt again
 	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate requirements/servers.in -o requirements/servers.txt
 
-bench: $(VENV)/.dev  ## Compare with what people use today, as ratios
+bench: $(VENV)/.stores  ## Compare with what people use today, as ratios
 	@for file in benchmarks/*.py; do $(BIN) "$$file" || exit 1; done
 
 clean:  ## Remove .venv and caches

@@ -159,7 +159,7 @@ def _page(
         ids,
         present.tolist(),
         block.reshape(len(kept), paging.dimensions or 0),
-        {column: batch.column(column).to_pylist() for column in reference.columns},
+        [batch.column(column).to_pylist() for column in reference.columns],
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import compress, islice
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -25,8 +26,11 @@ from service.sources.connection import Connection
 from service.sources.rows import PAGE_BYTES, Paging, conditions, retold, unknown
 
 PORT = 5432
+Row = tuple[Any, ...]
 DTYPES = {"vector": "f4", "halfvec": "f2"}
 HEADER = 4  # dimensions and a reserved word, two bytes each
+MOST_DIMENSIONS = 16_000
+CHUNK = 256
 CASTS = {
     "int2": "int8",
     "int4": "int8",
@@ -37,7 +41,7 @@ CASTS = {
     "bool": "bool",
 }
 COLUMNS = """
-SELECT a.attname, coalesce(base.typname, t.typname)
+SELECT a.attname, coalesce(base.typname, t.typname), a.atttypmod
 FROM pg_attribute a
 JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -92,6 +96,13 @@ class _Table:
     """Vector, id and labels."""
     types: list[str]
     dtype: str
+    dimensions: int | None
+    """As declared; None where vectors may have any."""
+
+    @property
+    def widest(self) -> int:
+        """Bytes a vector can have."""
+        return (self.dimensions or MOST_DIMENSIONS) * np.dtype(self.dtype).itemsize
 
     def count(self, store: psycopg.Connection[Any]) -> int:
         (count,) = _one(store, sql.SQL("SELECT count(*) {}").format(self.rows))
@@ -126,7 +137,9 @@ def _connect(connection: Connection) -> psycopg.Connection[Any]:
 
 def _table(store: psycopg.Connection[Any], reference: PgvectorReference) -> _Table:
     with store.cursor() as cursor:
-        types = dict(cursor.execute(COLUMNS, (reference.namespace, reference.table)).fetchall())
+        found = cursor.execute(COLUMNS, (reference.namespace, reference.table)).fetchall()
+    types = {name: kind for name, kind, _ in found}
+    declared = {name: size for name, _, size in found if size > 0}
     if not types:
         raise InvalidRequest(
             f"There is no table `{reference.table}` in schema `{reference.namespace}` that this "
@@ -158,6 +171,7 @@ def _table(store: psycopg.Connection[Any], reference: PgvectorReference) -> _Tab
         ),
         types=["bytea", *casts],
         dtype=DTYPES[kind],
+        dimensions=declared.get(reference.vector),
     )
 
 
@@ -187,39 +201,43 @@ def _pages(
     reference: PgvectorReference,
     connection: Connection,
 ) -> Generator[SourcePage]:
-    paging = Paging(table.dtype, reference.columns)
-    size = np.dtype(table.dtype).itemsize
+    paging = Paging(table.dtype, reference.columns, table.dimensions)
     with (
         retold(_problem(connection), psycopg.Error),
         store.cursor() as cursor,
         cursor.copy(table.copy) as copy,
     ):
         copy.set_types(table.types)
-        buffer, rows = bytearray(), list[tuple[Any, ...]]()
+        rows = copy.rows()
+        limit = min(reference.page_rows, max(1, PAGE_BYTES // table.widest))
+        while (page := _page(rows, limit, paging, table)) is not None:
+            yield page
 
-        def page() -> SourcePage:
-            paging.expect(
-                [(len(row[0]) - HEADER) // size for row in rows if row[0] is not None],
-                [row[1] for row in rows if row[0] is not None],
-            )
-            block = np.frombuffer(buffer, dtype=f">{table.dtype}").astype(table.dtype)
-            cells = list(zip(*rows, strict=True))
-            return paging.assembled(
-                cells[1],
-                [vector is not None for vector in cells[0]],
-                block.reshape(-1, paging.dimensions or 1),
-                dict(zip(reference.columns, cells[2:], strict=True)),
-            )
 
-        for row in copy.rows():
-            rows.append(row)
-            if row[0] is not None:
-                buffer += memoryview(row[0])[HEADER:]
-            if len(rows) == reference.page_rows or len(buffer) >= PAGE_BYTES:
-                yield page()
-                buffer, rows = bytearray(), []
-        if rows:
-            yield page()
+def _page(rows: Iterator[Row], limit: int, paging: Paging, table: _Table) -> SourcePage | None:
+    """The next rows, their vectors written into one array a few at a time."""
+    columns: list[list[Any]] = [[] for _ in table.types[1:]]
+    present: list[bool] = []
+    block = np.empty((0, paging.dimensions or 0), table.dtype)
+    at = 0
+    while some := list(islice(rows, min(CHUNK, limit - len(present)))):
+        vectors, *cells = zip(*some, strict=True)
+        for column, values in zip(columns, cells, strict=True):
+            column += values
+        there = [vector is not None for vector in vectors]
+        present += there
+        raw = list(compress(vectors, there))
+        components = [(len(vector) - HEADER) // block.itemsize for vector in raw]
+        paging.expect(components, compress(cells[0], there))
+        if raw:
+            if not len(block):
+                block = np.empty((limit, paging.dimensions or 0), table.dtype)
+            flat = np.frombuffer(b"".join(raw), np.uint8).reshape(len(raw), -1)
+            block[at : at + len(raw)] = flat[:, HEADER:].view(f">{table.dtype}")
+            at += len(raw)
+    if not present:
+        return None
+    return paging.assembled(columns[0], present, block[:at], columns[1:])
 
 
 def _problem(connection: Connection) -> Any:

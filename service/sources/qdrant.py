@@ -49,7 +49,7 @@ def open_source(reference: QdrantReference, connection: Connection) -> Iterator[
                 vector=reference.vector,
                 where=reference.where,
                 stored_as=_stored_as(params),
-                normalises_on_write=params.distance == models.Distance.COSINE,
+                normalises_on_write=_normalises(params, connection),
                 lossy=False,
             ),
             pages=_pages(store, reference, chosen, params, told),
@@ -103,6 +103,11 @@ def _params(store: QdrantClient, reference: QdrantReference) -> models.VectorPar
 
 def _stored_as(params: models.VectorParams) -> str:
     return "float32" if params.datatype is None else str(params.datatype.value)
+
+
+def _normalises(params: models.VectorParams, connection: Connection) -> bool:
+    """A server keeps unit rows of a cosine collection; a local store keeps what was written."""
+    return bool(params.distance == models.Distance.COSINE) and connection.parts.scheme != "file"
 
 
 def _count(store: QdrantClient, reference: QdrantReference, chosen: models.Filter) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from math import isfinite
@@ -64,45 +64,46 @@ class Paging:
         kept = list(compress(vectors, present))
         self.expect([len(vector) for vector in kept], list(compress(ids, present)))
         block = np.array(kept, dtype=self._dtype).reshape(len(kept), self.dimensions or 0)
-        return self.assembled(ids, present, block, cells)
+        return self.assembled(ids, present, block, [cells[name] for name in self._columns])
 
     def assembled(
         self,
         ids: Sequence[object],
         present: Sequence[bool],
         block: NDArray[np.generic],
-        cells: Mapping[str, Sequence[object]],
+        cells: Sequence[Sequence[object]],
     ) -> SourcePage:
-        """The same where the vectors of the present rows are an array already."""
+        """The same where the vectors of the present rows are an array, and cells in order."""
         names = named(ids)
         return SourcePage(
             ids=list(compress(names, present)),
             vectors=np.ascontiguousarray(block),
             columns={
-                name: [label(value, name) for value in compress(cells[name], present)]
-                for name in self._columns
+                name: [label(value, name) for value in compress(values, present)]
+                for name, values in zip(self._columns, cells, strict=True)
             },
             missing=[name for name, there in zip(names, present, strict=True) if not there],
         )
 
-    def expect(self, lengths: Sequence[int], ids: Sequence[object]) -> None:
+    def expect(self, lengths: Sequence[int], ids: Iterable[object]) -> None:
         """DimensionMismatch unless all of these are the dimensions of what came before."""
         if self.dimensions is None and lengths:
             self.dimensions = lengths[0]
+        if all(d == self.dimensions for d in lengths):
+            return
         odd = [str(name) for name, d in zip(ids, lengths, strict=True) if d != self.dimensions]
-        if odd:
-            found = sorted({self.dimensions or 0, *lengths})
-            raise DimensionMismatch(
-                f"The source holds vectors of {' and '.join(map(str, found))} dimensions.",
-                [
-                    Fault(
-                        pointer="/source/vector",
-                        message=f"not of {self.dimensions} dimensions; choose rows with `where`",
-                        count=len(odd),
-                        rows=first(odd),
-                    )
-                ],
-            )
+        found = sorted({self.dimensions or 0, *lengths})
+        raise DimensionMismatch(
+            f"The source holds vectors of {' and '.join(map(str, found))} dimensions.",
+            [
+                Fault(
+                    pointer="/source/vector",
+                    message=f"not of {self.dimensions} dimensions; choose rows with `where`",
+                    count=len(odd),
+                    rows=first(odd),
+                )
+            ],
+        )
 
 
 def named(ids: Sequence[object]) -> list[str]:
