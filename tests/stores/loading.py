@@ -27,6 +27,7 @@ from service.sources.connection import Connection
 from tests.stores import servers
 
 SECRET = "p1anted:s3cret/päss w@rd"
+HOSTILE = 'it\'s "x"; DROP TABLE docs; -- \\ {} ü'
 DIMENSIONS = 384
 Cells = Mapping[str, Sequence[str | int | None]]
 

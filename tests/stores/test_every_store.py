@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import operator
 import traceback
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -15,41 +14,12 @@ import pytest
 
 from service.errors import AssayError, InvalidRequest, SourceUnreachable
 from tests.stores import servers
-from tests.stores.loading import SECRET, Store, Table, every_store, opened, read
+from tests.stores.loading import HOSTILE, SECRET, Table, opened, read
 
 KINDS = ["pgvector", "qdrant", "chroma", "milvus", "lancedb", "redis"]
 FILTERED = [kind for kind in KINDS if kind != "redis"]
 GAPS = ["pgvector", "qdrant", "lancedb", "redis"]
 """Kinds where a row can be without a vector."""
-HOSTILE = 'it\'s "x"; DROP TABLE docs; -- \\ {} ü'
-
-
-@pytest.fixture(scope="session")
-def stores() -> Iterator[dict[str, Store]]:
-    with every_store() as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def table(rows: Any, column: Any) -> Table:
-    """The documents of debian_pairs with a text and a number, some missing, some hostile."""
-    vectors = rows("debian_pairs/minilm_doc")
-    section = column("debian_pairs", "section")
-    n = len(vectors)
-    return Table(
-        list(vectors),
-        {
-            "section": [
-                None if i % 5 == 4 else HOSTILE if i % 7 == 3 else section[i] for i in range(n)
-            ],
-            "size": [None if i % 11 == 2 else (i * 37) % 100 for i in range(n)],
-        },
-    )
-
-
-@pytest.fixture(scope="session")
-def loaded(stores: dict[str, Store], table: Table) -> dict[str, tuple[Store, list[str]]]:
-    return {kind: (store, store.load("docs", table)) for kind, store in stores.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

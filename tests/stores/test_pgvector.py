@@ -237,5 +237,5 @@ def test_pages_are_bounded_in_bytes(
     store: Pgvector, vectors: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.sources.pgvector.PAGE_BYTES", 10 * 384 * 4)
-    store.load("wide", Table(vectors[:25]))
+    store.load("wide", Table(vectors[:25]), kind="vector(384)")
     assert read(store.connection, store.reference("wide")).pages == [10, 10, 5]
