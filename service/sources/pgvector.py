@@ -51,7 +51,7 @@ WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f
   AND a.attnum > 0 AND NOT a.attisdropped
 """
 VERSIONS = """
-SELECT pg_current_snapshot()::text, current_setting('server_version'),
+SELECT current_setting('server_version'),
   (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 """
 
@@ -64,7 +64,7 @@ def open_source(reference: PgvectorReference, connection: Connection) -> Iterato
         store.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         store.read_only = True
         table = _table(store, reference)
-        snapshot, server, extension = _one(store, sql.SQL(VERSIONS))
+        server, extension = _one(store, sql.SQL(VERSIONS))
         with closing(_pages(store, table, reference, connection)) as pages:
             yield Opened(
                 count=table.count(store),
@@ -75,7 +75,7 @@ def open_source(reference: PgvectorReference, connection: Connection) -> Iterato
                     vector=reference.vector,
                     id=reference.id,
                     where=reference.where,
-                    version=f"snapshot {snapshot}, PostgreSQL {server}, pgvector {extension}",
+                    version=f"one snapshot, PostgreSQL {server}, pgvector {extension}",
                     stored_as=np.dtype(table.dtype).name,
                     normalises_on_write=False,
                     lossy=False,

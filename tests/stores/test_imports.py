@@ -54,6 +54,8 @@ def test_an_import_has_the_hash_of_the_upload_of_the_same_rows(
     about = record.spec.source
     assert (about.rows, about.count_before, about.count_after) == (1996, 1996, 1996)
     assert SECRET not in record.model_dump_json() + job.model_dump_json()
+    again = imported(running.connection, reference)[1]
+    assert again.inputs["dataset"].dataset == dataset
 
 
 @pytest.mark.parametrize("kind", ["pgvector", "qdrant", "lancedb", "redis"])
