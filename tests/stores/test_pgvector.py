@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -225,12 +226,21 @@ def test_a_reader_that_stops_early_leaves_no_transaction_behind(
     store.load("long", Table(vectors * 40))
     with opened(store.connection, {**store.reference("long"), "page_rows": 10}) as source:
         next(source.pages)
+    until = time.monotonic() + 10
+    while busy(store) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert busy(store) == 0
+
+
+def busy(store: Pgvector) -> int:
+    """Transactions of others."""
     with store.client() as client:
-        (busy,) = client.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() "
-            "AND backend_type = 'client backend'"
-        ).fetchone() or (None,)
-    assert busy == 0
+        row = client.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' "
+            "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def test_pages_are_bounded_in_bytes(
