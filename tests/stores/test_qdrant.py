@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,9 +13,12 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient, models
 
-from service.errors import InvalidRequest, SourceDenied
+from service.errors import InvalidRequest, SourceDenied, SourceUnreachable
+from service.sources.connection import Connection
 from tests.stores import servers
-from tests.stores.loading import Qdrant, Table, read
+from tests.stores.loading import Qdrant, Table, local, opened, read
+
+KEY = "a-key"
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +86,98 @@ def test_a_key_that_fits_into_no_header_is_refused_without_telling_it(store: Qdr
     with pytest.raises(SourceDenied) as caught:
         read(remote, {"kind": "qdrant", "collection": "lists"})
     assert "päss" not in repr(caught.value)
+
+
+class _Rest(http.server.BaseHTTPRequestHandler):
+    """The HTTP interface over a store in memory: what the client sends and how it fails is real."""
+
+    backing: QdrantClient
+    broken = False
+
+    def do_GET(self) -> None:
+        name = self.path.split("/")[2]
+        there = self.backing.collection_exists(name)
+        if self.path.endswith("/exists"):
+            self._answer({"exists": there})
+        else:
+            self._answer(self.backing.get_collection(name).model_dump(mode="json"))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = self.path.split("/")[2]
+        if self.path.split("?")[0].endswith("/count"):
+            found = self.backing.count(name, models.Filter.model_validate(body["filter"]))
+            self._answer(found.model_dump(mode="json"))
+            return
+        if self.broken:
+            self.connection.close()
+            return
+        points, after = self.backing.scroll(
+            name,
+            models.Filter.model_validate(body["filter"]),
+            limit=body["limit"],
+            offset=body.get("offset"),
+            with_vectors=body["with_vector"],
+        )
+        listed = [point.model_dump(mode="json") for point in points]
+        self._answer({"points": listed, "next_page_offset": after})
+
+    def _answer(self, result: object) -> None:
+        known = self.headers.get("api-key") == KEY
+        data = json.dumps({"result": result, "status": "ok", "time": 0.0}).encode()
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def remote(rows: Any) -> Iterator[Connection]:
+    """A connection to it, with 50 rows in a cosine collection."""
+    _Rest.backing, _Rest.broken = QdrantClient(":memory:"), False
+    _Rest.backing.create_collection(
+        "docs",
+        vectors_config=models.VectorParams(size=384, distance=models.Distance.COSINE),
+    )
+    written = rows("debian_pairs/minilm_doc")[:50] * np.float32(3)
+    points = [models.PointStruct(id=i, vector=row.tolist()) for i, row in enumerate(written)]
+    _Rest.backing.upsert("docs", points)
+    with http.server.HTTPServer(("127.0.0.1", 0), _Rest) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield local(f"http://127.0.0.1:{server.server_port}", password=KEY)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_over_http_a_cosine_collection_has_lost_its_lengths_and_says_so(
+    remote: Connection, rows: Any
+) -> None:
+    found = read(remote, {"kind": "qdrant", "collection": "docs", "page_rows": 20})
+    assert found.ids == [str(i) for i in range(50)]
+    assert found.pages == [20, 20, 10]
+    assert found.opened.about.normalises_on_write is True
+    written = rows("debian_pairs/minilm_doc")[:50].astype("f8")
+    directions = written / np.linalg.norm(written, axis=1, keepdims=True)
+    assert np.abs(found.vectors - directions).max() < 1e-6
+
+
+def test_over_http_a_wrong_key_is_denied(remote: Connection) -> None:
+    with pytest.raises(SourceDenied) as caught:
+        read(replace(remote, password="wr0ng"), {"kind": "qdrant", "collection": "docs"})
+    assert "wr0ng" not in repr(caught.value)
+
+
+def test_over_http_a_server_that_breaks_off_ends_in_a_problem(remote: Connection) -> None:
+    asked = {"kind": "qdrant", "collection": "docs", "page_rows": 20}
+    with opened(remote, asked) as source:
+        next(source.pages)
+        _Rest.broken = True
+        with pytest.raises(SourceUnreachable):
+            list(source.pages)
