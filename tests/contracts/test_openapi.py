@@ -52,6 +52,12 @@ matrices = st.builds(
 schemathesis.openapi.media_type("application/x-npy", st.binary(max_size=200) | matrices)
 
 
+for table in ("parquet", "arrow.stream"):
+    schemathesis.openapi.media_type(f"application/vnd.apache.{table}", st.binary(max_size=200))
+
+
+@schemathesis.serializer("application/vnd.apache.arrow.stream")
+@schemathesis.serializer("application/vnd.apache.parquet")
 @schemathesis.serializer("application/x-npy")
 def as_they_are(context: Any, value: Any) -> bytes:
     """Bytes of a generated body; what is generated to be wrong may be anything."""
