@@ -56,12 +56,13 @@ for table in ("parquet", "arrow.stream"):
     schemathesis.openapi.media_type(f"application/vnd.apache.{table}", st.binary(max_size=200))
 
 
-@schemathesis.serializer("application/vnd.apache.arrow.stream")
-@schemathesis.serializer("application/vnd.apache.parquet")
-@schemathesis.serializer("application/x-npy")
 def as_they_are(context: Any, value: Any) -> bytes:
     """Bytes of a generated body; what is generated to be wrong may be anything."""
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+for binary in ("x-npy", "vnd.apache.parquet", "vnd.apache.arrow.stream"):
+    schemathesis.serializer(f"application/{binary}")(as_they_are)
 
 
 SERVICES = memory_services()
