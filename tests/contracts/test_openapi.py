@@ -202,6 +202,9 @@ def test_every_error_is_described_as_a_problem() -> None:
                 if int(status) >= 400:
                     assert list(answer["content"]) == ["application/problem+json"]
                     described += answer["description"]
-    inside_jobs = {"cancelled", "timed-out", "out-of-memory", "worker-lost", "internal"}
+    inside_jobs = {
+        "cancelled", "timed-out", "out-of-memory", "worker-lost", "internal",
+        "source-unreachable", "source-inconsistent",
+    }  # fmt: skip
     anywhere = {"unknown-path", "method-not-allowed"}
     assert {code for code in STATUS if f"`{code}`" not in described} <= inside_jobs | anywhere
