@@ -204,7 +204,7 @@ def roles() -> Callable[..., dict[str, Any]]:
             if slot.kind == "relevance"
             else [{part: {"dataset": one} for part in slot.parts} for one in datasets]
             if slot.several
-            else [{"dataset": one} for one in datasets]
+            else [{"dataset": one} for one in (datasets * slot.few)[: max(slot.few, len(datasets))]]
             if slot.most is not None
             else {"dataset": next(turns)}
             for slot in BY_KIND[kind].slots
