@@ -207,7 +207,7 @@ def test_a_job_whose_api_died_before_the_queue_is_found_by_the_sweeper(
     services = build(settings)
     redis = connect(settings.redis_url or "")
     queue = RqQueue(redis, 3)
-    monkeypatch.setattr(services.queue, "enqueue", lambda job: None)
+    monkeypatch.setattr(services.queue, "enqueue", lambda job, step: None)
     body = {"kind": "geometry", "inputs": {"vectors": {"vectors": np.eye(9).tolist()}}}
     job = submit(services, "p", parse_request(body))
     assert not queue.holds(job.id)
