@@ -143,11 +143,11 @@ def test_a_gate_that_is_refused_halfway_can_be_sent_again(
 
     enqueue, calls = services.queue.enqueue, []
 
-    def full(job: Any) -> None:
+    def full(job: Any, step: Any) -> None:
         calls.append(job.id)
         if len(calls) == 2:
             raise QueueFull("full")
-        enqueue(job)
+        enqueue(job, step)
 
     monkeypatch.setattr(services.queue, "enqueue", full)
     refusal(door.post("/v1/gates", json=bodies["/v1/gates"], headers=KEY), 429, "queue-full")
