@@ -26,7 +26,7 @@ Rows64 = NDArray[np.int64]
 Step = Callable[[int, int], None]
 
 EXTRA = 64
-"""Rows listed beyond those asked for: proves 99.96-100 % of queries on real data."""
+"""Rows listed beyond those asked for: on the real rows of the tests they prove every query."""
 GALLERY_BLOCK_BYTES = 64 << 20
 QUERY_BLOCK = 1024
 SCORED_BLOCK = 64
@@ -308,7 +308,7 @@ class Search:
         """
         The best rows of chosen queries by scoring all rows: (m, k) ids and scores.
 
-        Time O(m n d): about 25 times a float32 search.
+        Time O(m n d): 3.3 times a float32 search of 1,000 queries in 20,000 x 384, two cores.
         """
         ids = np.empty((len(which), k), np.int32)
         scores = np.empty((len(which), k))

@@ -158,7 +158,7 @@ def score_listed(
 
     Notes
     -----
-    Time O(m c d), about .15 us a pair of 384 dimensions; memory one row.
+    Time O(m c d), .22 us a float32 pair of 384 dimensions on one core; memory one row.
     """
     row = np.empty(codes.shape[1])
     for i in range(ids.shape[0]):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.exceptions import RedisError
 
 from api.keys import Scope, create_key
 from workers import embedded
@@ -47,7 +48,7 @@ class Locked:
         try:
             with Redis.from_url(self.url, socket_timeout=2) as client:
                 return bool(client.ping())
-        except Exception:
+        except RedisError:
             return False
 
     def kill(self) -> None:
