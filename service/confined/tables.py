@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -243,7 +244,7 @@ def _vectors(column: pa.Array, names: list[str] | None, done: int) -> tuple[Any,
     flat = column.flatten()  # of this slice alone, whatever it was cut from
     if flat.null_count:
         raise Unreadable("invalid-request", f"{flat.null_count} numbers inside vectors are null.")
-    return flat.to_numpy(zero_copy_only=False).reshape(len(column), d), there
+    return np.from_dlpack(flat).reshape(len(column), d), there
 
 
 def _ids(column: pa.Array, done: int) -> list[str]:
