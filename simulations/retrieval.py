@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from service.check import Context
 from service.checks.retrieval import retrieval
 from service.dataset import Dataset, Labels
+from service.numerics.resampled_means import resampled_t
+from service.numerics.resampling import simultaneous, t_quantile
 from service.relevance import Relevance
 
 Array = NDArray[np.float64]
@@ -105,6 +107,28 @@ def main() -> None:
                     f"{np.mean(tally.widths):.3f} | {alarms} |",
                     flush=True,
                 )
+    together()
+
+
+def together(runs: int = 2000) -> None:
+    """How often the intervals of three pairs of equal models hold all three truths, which are 0."""
+    print("\n| groups | each alone: all three held | `max_t`: all three held |\n|--:|--:|--:|")
+    pairs = [(1, 0), (2, 0), (2, 1)]
+    for groups in (20, 50, 200):
+        alone = joint = 0
+        for run in range(runs):
+            random = np.random.default_rng([groups, run])
+            difficulty = random.gamma(1, size=(groups, 1))
+            reciprocal = 1 / (1 + random.poisson(difficulty, size=(groups, 3)))
+            changes = np.stack([reciprocal[:, i] - reciprocal[:, j] for i, j in pairs], axis=1)
+            means = changes.mean(axis=0)
+            errors = changes.std(axis=0, ddof=1) / np.sqrt(groups)
+            t = resampled_t(changes, 2000, run, 2)
+            drawn = means + t[np.isfinite(t).all(axis=1)] * errors
+            found = simultaneous(means, drawn, errors, np.zeros(3), groups, 0.95, "group") or []
+            joint += bool(found) and all(one.low <= 0 <= one.high for one in found)
+            alone += bool((np.abs(means) <= t_quantile(0.975, groups - 1) * errors).all())
+        print(f"| {groups} | {alone / runs:.3f} | {joint / runs:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ BYTES_PER_CPU_SECOND = 4 * MIB
 """Slower than any reader on any machine."""
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(32 * MIB),  # glibc: a page goes back to the heap, not to the kernel
+    "MALLOC_MMAP_THRESHOLD_": str(
+        32 * MIB
+    ),  # glibc: a page goes back to the heap, not to the kernel
     "MALLOC_TRIM_THRESHOLD_": str(256 * MIB),
     "OPENBLAS_NUM_THREADS": "1",
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve more address space than the limit leaves

@@ -30,6 +30,8 @@ GRID = 2.0**40
 PAIR_BLOCK = 1 << 16
 BLOCKS_AT_ONCE = 4
 """Blocks left out in one walk, which waits for memory once for all of them."""
+WALKS_AT_ONCE = 2
+"""Each holds 16 bytes a pair."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,7 @@ def spearman(
     x: Numbers,
     y: Numbers,
     left_out: LeftOut,
+    threads: int,
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[float, Floats]:
     """
@@ -257,7 +260,7 @@ def spearman(
 
     Notes
     -----
-    Time O(N) for each block; memory 28 N bytes.
+    Time O(N) for each block; memory 40 N bytes.
     """
     n = len(x)
     order, place = np.empty(n, np.int32), np.empty(n, np.int32)
@@ -273,10 +276,13 @@ def spearman(
     without = np.full((walks, BLOCKS_AT_ONCE), -1)
     without.flat[1 : 1 + left_out.count] = np.arange(left_out.count)
     found = np.empty(without.shape)
-    rank = np.empty((n, BLOCKS_AT_ONCE), np.int32)
-    for walk in range(walks):
+
+    def walked(walk: int) -> None:
+        rank = np.empty((n, BLOCKS_AT_ONCE), np.int32)
         _correlations(fresh_x, first, second, fresh_y, place, without[walk], rank, found[walk])
-        step(walk + 1, walks)
+
+    for done, _ in enumerate(ordered_map(walked, range(walks), min(threads, WALKS_AT_ONCE)), 1):
+        step(done, walks)
     return float(found.flat[0]), found.ravel()[1 : 1 + left_out.count]
 
 
@@ -292,7 +298,7 @@ def sampling_error(x: Numbers, y: Numbers) -> float:
     for part in chunks(len(x), len(x) // BATCHES):
         one, other = _ranked_again(x[part]), _ranked_again(y[part])
         all_in_one = np.zeros(len(one), np.uint8)
-        values.append(spearman(one, other, LeftOut(all_in_one, all_in_one, 0))[0])
+        values.append(spearman(one, other, LeftOut(all_in_one, all_in_one, 0), 1)[0])
     return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 

@@ -238,6 +238,7 @@ def simultaneous(
     biases: Floats,
     units: int,
     level: float,
+    unit: Unit,
 ) -> list[Interval] | None:
     """
     Intervals that cover all estimates at once: max |t| over paired bootstrap resamples.
@@ -252,8 +253,9 @@ def simultaneous(
     biases : (k,) float64
         Jackknife biases: each interval reaches out from both the estimate and its corrected value.
     units : int
-        Groups behind them: no interval is narrower than the jackknife-t of one estimate alone.
+        How many are behind them: no interval is narrower than the jackknife-t of one estimate alone.
     level : float in (0, 1)
+    unit : "group" or "row"
 
     References
     ----------
@@ -270,7 +272,7 @@ def simultaneous(
             high=float(max(value, value - bias) + critical * error),
             level=level,
             method="max_t",
-            unit="group",
+            unit=unit,
             resamples=len(resampled),
         )
         for value, error, bias in zip(estimates, errors, biases, strict=True)

@@ -14,6 +14,7 @@ from scipy import stats
 from service.check import Context
 from service.checks.retrieval import retrieval
 from service.dataset import Dataset, Labels
+from service.numerics.compiled import draw_counts, stream_key
 from service.relevance import Relevance
 
 Array = NDArray[Any]
@@ -318,3 +319,54 @@ def test_the_readings_name_chance_and_the_shuffled_control(debian: Any) -> None:
 def test_cutoffs_are_put_in_order_once() -> None:
     """[5, 1, 5] is [1, 5]."""
     assert retrieval.params(ks=[5, 1, 5]).ks == [1, 5]
+
+
+def test_intervals_of_all_pairs_share_one_critical_value() -> None:
+    """Compared with the largest |t| over copies of queries, drawn as `draw_counts` counts them."""
+    rng = np.random.default_rng(9)
+    documents = rng.normal(size=(60, 8))
+    models = {
+        name: (documents + noise * rng.normal(size=documents.shape), documents)
+        for name, noise in (("a", 0.6), ("b", 0.8), ("c", 1.0))
+    }
+    found = run(models, [[i] for i in range(60)], ks=[1], bootstrap=400, context=Context(seed=4))
+    counts = np.empty((400, 60))
+    draw_counts(stream_key(4, "bootstrap"), 0, counts)
+    reciprocal = {}
+    for name, (queries, gallery) in models.items():
+        q, g = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, gallery))
+        scores = q @ g.T
+        reciprocal[name] = 1 / (1 + (scores > np.diag(scores)[:, None]).sum(axis=1))
+    pairs = [("b", "a"), ("c", "a"), ("c", "b")]
+    changes = {pair: reciprocal[pair[0]] - reciprocal[pair[1]] for pair in pairs}
+    errors = {pair: stats.sem(change) for pair, change in changes.items()}
+    largest = []
+    for row in counts:
+        copies = {pair: np.repeat(changes[pair], row.astype(int)) for pair in pairs}
+        off = [(copies[pair].mean() - changes[pair].mean()) for pair in pairs]
+        largest.append(
+            max(abs(o) / stats.sem(copies[pair]) for o, pair in zip(off, pairs, strict=True))
+        )
+    critical = max(float(np.quantile(largest, 0.95)), stats.t.ppf(0.975, 59))
+    for later, earlier in pairs:
+        change, error = changes[later, earlier], errors[later, earlier]
+        interval = found.differences[later][earlier].tests.mrr.simultaneous
+        assert (interval.method, interval.unit, interval.resamples) == ("max_t", "row", 400)
+        assert interval.low == pytest.approx(change.mean() - critical * error, rel=1e-9)
+        assert interval.high == pytest.approx(change.mean() + critical * error, rel=1e-9)
+    assert critical > stats.t.ppf(0.975, 59) * 1.05
+
+
+@pytest.mark.parametrize("few", [{"bootstrap": 0}, {"queries": 19}, {"census": True}])
+def test_intervals_of_all_pairs_say_why_there_are_none(few: dict[str, Any]) -> None:
+    """By hand: nothing drawn, too few to draw from, and nothing to draw for."""
+    rng = np.random.default_rng(3)
+    documents = rng.normal(size=(40, 6))
+    m = few.pop("queries", 40)
+    queries = documents[:m] + rng.normal(size=(m, 6))
+    other = documents[:m] + rng.normal(size=(m, 6))
+    models = {"a": (queries, documents), "b": (other, documents)}
+    found = run(models, [[i] for i in range(m)], ks=[1], **few)
+    test = found.differences["b"]["a"].tests.mrr
+    expected = "not_estimable" if "census" in few else "not_resampled"
+    assert test.undefined["simultaneous"].code == expected

@@ -58,7 +58,7 @@ def test_correlation_and_every_deletion_are_scipys(
     found = [ranks(as_given(rows, cosine=True), pairs, threads) for rows in (x, y)]
     for got, scores in zip(found, (s, t), strict=True):
         np.testing.assert_array_equal(got, 2 * stats.rankdata(scores))
-    value, deleted = spearman(*found, LeftOut.of(units, pairs, seed))
+    value, deleted = spearman(*found, LeftOut.of(units, pairs, seed), 2)
     if np.ptp(s) > 0 and np.ptp(t) > 0:
         assert value == pytest.approx(stats.spearmanr(s, t).statistic, abs=1e-12)
     assert len(deleted) == len(units.counts)
@@ -109,7 +109,7 @@ def test_the_error_of_drawn_pairs_is_the_spread_over_seeds(monkeypatch: pytest.M
     pairs = Pairs.of(300, 0)
     no_units = LeftOut(np.zeros(len(pairs), np.uint8), np.zeros(len(pairs), np.uint8), 0)
     exact = [ranks(rows, pairs, 1) for rows in models]
-    wanted, _ = spearman(*exact, no_units)
+    wanted, _ = spearman(*exact, no_units, 2)
     monkeypatch.setattr(pair_ranks, "EXACT_ROWS", 5)
     monkeypatch.setattr(pair_ranks, "SAMPLED_PAIRS", 1 << 12)
     values, errors = [], []
@@ -117,7 +117,7 @@ def test_the_error_of_drawn_pairs_is_the_spread_over_seeds(monkeypatch: pytest.M
         drawn = Pairs.of(300, seed)
         found = [ranks(rows, drawn, 1) for rows in models]
         zeros = np.zeros(len(drawn), np.uint8)
-        values.append(spearman(*found, LeftOut(zeros, zeros, 0))[0])
+        values.append(spearman(*found, LeftOut(zeros, zeros, 0), 2)[0])
         errors.append(sampling_error(*found))
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.35)
     assert abs(np.mean(values) - wanted) < 4 * np.std(values) / np.sqrt(40)

@@ -282,7 +282,7 @@ def test_simultaneous_intervals_cover_the_share_of_resamples_they_promise(
     estimates, errors = rng.normal(size=k), rng.uniform(0.1, 2, size=k)
     mixing = rng.normal(size=(k, k))
     resampled = estimates + rng.normal(size=(801, k)) @ mixing
-    got = simultaneous(estimates, resampled, errors, np.zeros(k), 9, level)
+    got = simultaneous(estimates, resampled, errors, np.zeros(k), 9, level, "group")
     assert got is not None
     low, high = (np.array([getattr(i, end) for i in got]) for end in ("low", "high"))
     inside = ((resampled >= low - 1e-12) & (resampled <= high + 1e-12)).all(axis=1)
@@ -302,13 +302,15 @@ def test_simultaneous_intervals_by_hand() -> None:
     """By hand: |t| of three resamples are (1, 2), (3, 1), (0, 2.5): maxima 2, 3, 2.5."""
     resampled = np.array([[1.0, 24], [3, 22], [0, 15]])
     values, errors = np.array([0.0, 20]), np.array([1.0, 2])
-    got = simultaneous(values, resampled, errors, np.zeros(2), 50, 0.5)
+    got = simultaneous(values, resampled, errors, np.zeros(2), 50, 0.5, "group")
     assert got is not None
     assert [(i.low, i.high) for i in got] == [(-2.5, 2.5), (15, 25)]
-    off = simultaneous(values, resampled, errors, np.array([-1.0, 3]), 50, 0.5)
+    off = simultaneous(values, resampled, errors, np.array([-1.0, 3]), 50, 0.5, "group")
     assert off is not None
     assert [(i.low, i.high) for i in off] == [(-2.5, 3.5), (12, 25)]
-    assert simultaneous(values, resampled, np.array([1.0, 0]), np.zeros(2), 50, 0.5) is None
+    assert (
+        simultaneous(values, resampled, np.array([1.0, 0]), np.zeros(2), 50, 0.5, "group") is None
+    )
 
 
 @given(st.floats(-3, 3), st.floats(0.01, 2), st.integers(5, 60))

@@ -86,6 +86,7 @@ def _paired_tests(
                 biases,
                 len(rows[0][1]),
                 params.level,
+                "group",
             )
     none = Undefined(code="not_estimable", message="No spread, or too few units, or a census.")
     return [

@@ -109,7 +109,7 @@ def model_comparison(
             def tell(done: int, total: int, before: int = number - 1) -> None:
                 step(100 * before + 100 * done // total, 100 * len(together))
 
-            correlation, without = spearman(*rank, left_out, tell)
+            correlation, without = spearman(*rank, left_out, context.threads, tell)
             cross = hsic(
                 comparison.rows[earlier], comparison.rows[later], comparison.units, context.threads
             )

@@ -19,6 +19,7 @@ from service.check import (
     relevance,
 )
 from service.dataset import Dataset, Labels
+from service.numerics.resampling import Interval
 from service.relevance import Relevance
 
 RANKS: tuple[Invariance, ...] = ("row_scale", "orthogonal", "similarity", "monotone")
@@ -46,6 +47,9 @@ class RetrievalParams(Params):
     """Cutoffs: how far down the ranking somebody looks."""
     scoring: Literal["cosine", "dot"] = "cosine"
     """What ranks documents."""
+    bootstrap: int = Field(default=2000, ge=0, le=50_000)
+    """Resamples of groups, or of queries, behind intervals that hold for all pairs of models; 0 for
+    none."""
 
     @field_validator("ks")
     @classmethod
@@ -125,12 +129,14 @@ class ModelRetrieval(ResultsAtK):
 
 
 class PairedTest(Results):
-    """Paired test of one difference."""
+    """Paired test of one difference, and its interval among all pairs."""
 
     p: float | None = measure(unit="p", low=0, high=1)
     """Two-sided t test on the jackknife standard error."""
     p_holm: float | None = measure(unit="p", low=0, high=1)
     """Adjusted over all pairs of models (Holm)."""
+    simultaneous: Interval | None = None
+    """Covers the differences of all pairs at once (max |t|)."""
 
 
 class Tests(ResultsAtK):
