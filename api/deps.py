@@ -74,17 +74,20 @@ async def chunks(request: Request, limit: int, piece: int) -> AsyncIterator[byte
     claimed = request.headers.get("content-length", "")
     if claimed.isdecimal() and int(claimed) > limit:
         raise PayloadTooLarge(f"The body has {claimed} bytes; at most {limit} are taken.")
-    received, waiting = 0, bytearray()
+    received, waiting = 0, 0
+    parts: list[bytes] = []
     async for chunk in request.stream():
         received += len(chunk)
+        waiting += len(chunk)
         if received > limit:
             raise PayloadTooLarge(f"The body is over {limit} bytes.")
-        waiting += chunk
-        if len(waiting) >= piece:
-            yield bytes(waiting)
-            waiting.clear()
+        parts.append(chunk)
+        if waiting >= piece:
+            yield b"".join(parts)
+            parts.clear()
+            waiting = 0
     if waiting:
-        yield bytes(waiting)
+        yield b"".join(parts)
 
 
 async def json_body(request: Request, limit: int) -> Any:

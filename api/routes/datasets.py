@@ -112,9 +112,7 @@ async def add_dataset(
         base64.b64decode(digest[1]).hex() if digest else None,
     )
     try:
-        async for chunk in chunks(request, services.limits.body_bytes, PIECE_BYTES):
-            await asyncio.to_thread(upload.feed, chunk)
-            request.app.state.metrics.bytes_in.inc(len(chunk))
+        await _take(request, upload, services.limits.body_bytes)
     except BaseException:
         await asyncio.shield(asyncio.to_thread(upload.abort))
         raise
@@ -127,6 +125,20 @@ async def add_dataset(
         status=201 if created else 200,
         headers={"Location": f"{router.prefix}/{record.id}"},
     )
+
+
+async def _take(request: Request, upload: Upload, limit: int) -> None:
+    """The whole body: a piece is taken in while the next one arrives."""
+    taking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    taking.set_result(None)
+    try:
+        async for piece in chunks(request, limit, PIECE_BYTES):
+            await taking
+            taking = asyncio.ensure_future(asyncio.to_thread(upload.feed, piece))
+            request.app.state.metrics.bytes_in.inc(len(piece))
+    finally:
+        await asyncio.wait([taking])
+    await taking
 
 
 def _reference(upload: Upload) -> ImportBody | None:

@@ -175,7 +175,7 @@ def _header(buffer: bytearray) -> tuple[int, tuple[int, ...], bool, np.dtype[Any
 
 
 class _Rows:
-    """C order: whole rows are written as they arrive."""
+    """C order: rows are written as soon as a few are whole."""
 
     def __init__(
         self, writer: RowWriter, n: int, d: int, dtype: np.dtype[Any], claimed: int
@@ -183,23 +183,26 @@ class _Rows:
         self._writer, self._d, self._dtype = writer, d, dtype
         self._row_bytes = d * dtype.itemsize
         self._claimed, self._received = claimed, 0
-        self._pending = bytearray()
+        self._parts: list[bytes] = []
+        self._waiting = 0
 
     def feed(self, data: bytes) -> None:
         self._received += len(data)
         _refuse_extra(self._received, self._claimed)
-        self._pending += data
-        if len(self._pending) >= max(PIECE_BYTES, self._row_bytes):
+        self._parts.append(data)
+        self._waiting += len(data)
+        if self._waiting >= max(PIECE_BYTES, self._row_bytes):
             self._flush()
 
     def _flush(self) -> None:
-        whole = len(self._pending) // self._row_bytes * self._row_bytes
-        for start in range(
-            0, whole, piece := max(1, PIECE_BYTES // self._row_bytes) * self._row_bytes
-        ):
-            part = bytes(self._pending[start : min(start + piece, whole)])
-            self._writer.write(decoded(np.frombuffer(part, self._dtype).reshape(-1, self._d)))
-        del self._pending[:whole]
+        data = b"".join(self._parts)
+        whole = len(data) // self._row_bytes
+        rows = np.frombuffer(data, self._dtype, whole * self._d).reshape(whole, self._d)
+        step = max(1, PIECE_BYTES // self._row_bytes)
+        for start in range(0, whole, step):
+            self._writer.write(decoded(rows[start : start + step]))
+        self._parts = [data[whole * self._row_bytes :]]
+        self._waiting = len(self._parts[0])
 
     def finish(self) -> Parsed:
         _refuse_short(self._received, self._claimed)
