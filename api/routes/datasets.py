@@ -6,7 +6,7 @@ import asyncio
 import base64
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -128,17 +128,24 @@ async def add_dataset(
 
 
 async def _take(request: Request, upload: Upload, limit: int) -> None:
-    """The whole body: a piece is taken in while the next one arrives."""
-    taking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    """The whole body: a piece is taken in while the next one arrives, and refused without it."""
+    pieces = chunks(request, limit, PIECE_BYTES)
+    taking: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     taking.set_result(None)
+    following: asyncio.Future[Any] = asyncio.ensure_future(anext(pieces, b""))
     try:
-        async for piece in chunks(request, limit, PIECE_BYTES):
-            await taking
+        while True:
+            await asyncio.wait({taking, following}, return_when=asyncio.FIRST_EXCEPTION)
+            if taking.done():
+                taking.result()
+            if not (piece := following.result()):
+                return
             taking = asyncio.ensure_future(asyncio.to_thread(upload.feed, piece))
+            following = asyncio.ensure_future(anext(pieces, b""))
             request.app.state.metrics.bytes_in.inc(len(piece))
     finally:
-        await asyncio.wait([taking])
-    await taking
+        following.cancel()
+        await asyncio.wait({taking, following})
 
 
 def _reference(upload: Upload) -> ImportBody | None:
