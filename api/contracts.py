@@ -22,6 +22,7 @@ from service.references import (
     ColumnRef,
     DatasetRef,
     InlineColumn,
+    InlineTable,
     InlineVectors,
 )
 from service.report import REPORTS
@@ -29,7 +30,9 @@ from service.request import REQUESTS
 from service.storage.memory import memory_services
 
 EXAMPLES = Path(__file__).parent.parent / "openapi" / "examples"
-BOUND = (DatasetRef, BaselineRef, InlineVectors, ColumnRef, BaselineColumn, InlineColumn)
+BOUND = (
+    DatasetRef, BaselineRef, InlineVectors, InlineTable, ColumnRef, BaselineColumn, InlineColumn,
+)  # fmt: skip
 """What an input of a policy may be bound to."""
 REF = "#/components/schemas/{model}"
 

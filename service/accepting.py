@@ -17,6 +17,7 @@ from service.references import (
     DatasetRef,
     InlineColumn,
     InlineRelevance,
+    InlineTable,
     InlineVectors,
     Model,
     NamedBaseline,
@@ -48,7 +49,7 @@ def _bound(services: Services, project: str, name: str, value: Any) -> Any:
         return [_bound(services, project, name, one) for one in value]
     if isinstance(value, (NamedBaseline, NamedVectors)):
         return NamedDataset(dataset=vectors_of(services, project, value), name=value.name)
-    if isinstance(value, (BaselineRef, InlineVectors)):
+    if isinstance(value, (BaselineRef, InlineVectors, InlineTable)):
         return DatasetRef(dataset=vectors_of(services, project, value))
     if isinstance(value, (BaselineColumn, InlineColumn, InlineRelevance)):
         return column_of(services, project, name, value)

@@ -13,7 +13,7 @@ from service.errors import Internal
 from service.inputs import Loaded, prepare
 from service.job import Job, now
 from service.part import Notes, shared_environment
-from service.references import ColumnRef, DatasetRef, NamedDataset, NamedParts
+from service.references import ColumnRef, NamedDataset, NamedParts
 from service.report import (
     REPORT_VERSION,
     REPORTS,
@@ -21,6 +21,7 @@ from service.report import (
     ReportedInputs,
     ReportedModel,
     ReportedParts,
+    ReportedTable,
     ReportedVectors,
     Timing,
     environment,
@@ -143,6 +144,7 @@ def _reported(services: Services, job: Job) -> ReportedInputs:
             return ReportedParts.model_validate({**parts, "name": one.name})
         return ReportedModel.model_validate({**about(one.dataset), "name": one.name})
 
+    tables = {slot.name for slot in check_of(job.kind).slots if slot.kind == "table"}
     result: ReportedInputs = {}
     for name, value in job.inputs.items():
         if isinstance(value, ColumnRef):
@@ -156,6 +158,11 @@ def _reported(services: Services, job: Job) -> ReportedInputs:
             )
         elif isinstance(value, list):
             result[name] = [named(one) for one in value]
-        elif isinstance(value, DatasetRef):
+        elif name in tables:
+            record = services.datasets.record(job.project, value.dataset)
+            result[name] = ReportedTable(
+                dataset=record.id, sha256=record.sha256, n=record.n, columns=list(record.columns)
+            )
+        else:
             result[name] = ReportedVectors.model_validate(about(value.dataset))
     return result

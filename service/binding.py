@@ -5,7 +5,7 @@ from __future__ import annotations
 from service.dataset import Labels
 from service.errors import InvalidRequest
 from service.formats import Parsed
-from service.formats.json_body import inline_rows
+from service.formats.json_body import inline_columns, inline_rows
 from service.references import (
     BaselineColumn,
     BaselineRef,
@@ -13,6 +13,7 @@ from service.references import (
     DatasetRef,
     InlineColumn,
     InlineRelevance,
+    InlineTable,
     InlineVectors,
     SourceRef,
 )
@@ -22,9 +23,11 @@ from service.uploads import commit
 
 
 def vectors_of(
-    services: Services, project: str, value: DatasetRef | BaselineRef | InlineVectors | SourceRef
+    services: Services,
+    project: str,
+    value: DatasetRef | BaselineRef | InlineVectors | InlineTable | SourceRef,
 ) -> str:
-    """Id of the dataset that holds the rows of a value; a source has to be imported before."""
+    """Id of the dataset that holds a value's rows; a source has to be imported before."""
     if isinstance(value, SourceRef):
         raise InvalidRequest(
             "A source cannot be bound here: import it with POST /v1/datasets and give the dataset."
@@ -35,7 +38,10 @@ def vectors_of(
         return services.baselines.get(project, value.baseline).dataset
     draft = services.datasets.draft(project)
     try:
-        parsed = inline_rows(value, draft, services.limits)
+        if isinstance(value, InlineTable):
+            parsed = inline_columns(value, services.limits)
+        else:
+            parsed = inline_rows(value, draft, services.limits)
         record, _ = commit(services, draft, parsed, None, None)
     except BaseException:
         services.datasets.discard(draft)

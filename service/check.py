@@ -64,6 +64,7 @@ __all__ = [
     "named",
     "optional",
     "relevance",
+    "table",
     "vectors",
 ]
 
@@ -159,6 +160,15 @@ def labels(
     return Field(default=default, json_schema_extra=extra)
 
 
+def table(*, least: int = 1) -> Any:
+    """
+    Declare a role that takes the columns of a dataset, with or without vectors, `least` rows of them.
+
+    Which columns, params say; the check's `examine` looks at them on submission.
+    """
+    return Field(json_schema_extra={"table": True, "least": least})
+
+
 def measure(
     *,
     unit: str = "1",
@@ -221,7 +231,7 @@ class Measure(Model):
 
 class Inputs(BaseModel):
     """
-    Base of a check's inputs: `Dataset` (vectors), `dict[str, Dataset]` (models) or, of several
+    Base of a check's inputs: `Dataset` (vectors, a table), `dict[str, Dataset]` (models) or, of several
     matrices, `dict[str, dict[str, Dataset]]`; `Labels`; `Relevance`.
     """
 
@@ -235,7 +245,7 @@ class Slot:
     """One declared input of a check."""
 
     name: str
-    kind: Literal["vectors", "column", "relevance"]
+    kind: Literal["vectors", "column", "relevance", "table"]
     required: bool
     description: str
     rows: str
@@ -324,6 +334,8 @@ class Check:
     memory_factor: float = 1.0
     """Memory beside the mapped inputs, in inputs; half a GiB is added."""
     parts: Parts | None = None
+    examine: Callable[[Any, Any], object] | None = None
+    """`(inputs, params)`: raises for what tables forbid, on submission, where all inputs are tables."""
 
     def run(self, context: Context, inputs: Inputs, params: Params) -> Results:
         """Run with single-threaded BLAS: parallelism is over blocks, so that sums never vary."""
@@ -360,10 +372,10 @@ class Check:
             parts: Mapping[str, str] = declared.get("parts") or {"vectors": ""}
             found[name] = Slot(
                 name=name,
-                kind="vectors" if of is None else "column" if among is None else "relevance",
+                kind=_kind(declared),
                 required=info.is_required(),
                 description=info.description or "",
-                rows=declared["rows"] if of is None else _role(found, of).rows,
+                rows=declared.get("rows", name) if of is None else _role(found, of).rows,
                 parts=tuple(parts),
                 told=tuple(parts.values()) if len(parts) > 1 else (),
                 among=among,
@@ -397,6 +409,15 @@ class Check:
     def memory_bytes(self, input_bytes: int) -> int:
         """Memory the check may use beside its mapped inputs."""
         return int(self.memory_factor * input_bytes) + 512 * MIB
+
+
+def _kind(declared: Mapping[str, Any]) -> Literal["vectors", "column", "relevance", "table"]:
+    """What an input takes, by how it was declared."""
+    if "table" in declared:
+        return "table"
+    if declared.get("of") is None:
+        return "vectors"
+    return "column" if declared.get("among") is None else "relevance"
 
 
 def _role(slots: Mapping[str, Slot], path: str) -> Slot:
@@ -478,6 +499,7 @@ class check:
         row_limit: int | None = None,
         memory_factor: float = 1.0,
         parts: Parts | None = None,
+        examine: Callable[[Any, Any], object] | None = None,
     ) -> None:
         self.version = version
         self.title = title
@@ -486,6 +508,7 @@ class check:
         self.row_limit = row_limit
         self.memory_factor = memory_factor
         self.parts = parts
+        self.examine = examine
 
     def __call__(self, function: F) -> Check:
         hints = get_type_hints(function)
@@ -506,4 +529,5 @@ class check:
             row_limit=self.row_limit,
             memory_factor=self.memory_factor,
             parts=self.parts,
+            examine=self.examine,
         )

@@ -45,7 +45,8 @@ in the command line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -275,3 +276,10 @@ def first(ids: Sequence[str]) -> list[str]:
 def pointer_to(*parts: object) -> str:
     """JSON pointer (RFC 6901) of keys and indices, escaped."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What an unknown name may have been, or what there is."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(names) or 'none'}"

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from service.baseline import Baseline
 from service.binding import column_of, vectors_of
 from service.check import Warned
-from service.errors import Fault, GateNotPassed, InvalidRequest, pointer_to
+from service.errors import Fault, GateNotPassed, InvalidRequest, did_you_mean, pointer_to
 from service.gate import (
     InputKind,
     Policy,
@@ -33,15 +33,17 @@ from service.references import (
     InlineColumn,
     InlineRelevance,
     RelevanceValue,
+    TableValue,
     VectorsValue,
 )
-from service.request import RequestBase, Tags, did_you_mean, invalid, parse_request
+from service.request import RequestBase, Tags, invalid, parse_request
 
 Stored = DatasetRef | ColumnRef
 VALUES: dict[InputKind, TypeAdapter[Any]] = {
     "vectors": TypeAdapter(VectorsValue),
     "column": TypeAdapter(ColumnValue),
     "relevance": TypeAdapter(RelevanceValue),
+    "table": TypeAdapter(TableValue),
 }
 """What an input of each kind is bound to."""
 TAGS: TypeAdapter[dict[str, str]] = TypeAdapter(Tags)

@@ -24,11 +24,11 @@ from service.errors import (
     TooFewGroups,
     TooFewRows,
     ZeroRows,
+    did_you_mean,
     first,
 )
 from service.numerics.rows import blocks, row_facts
 from service.relevance import Relevance, judged_rows, refuse_unanswerable, resolve
-from service.request import did_you_mean
 
 Ids = tuple[str, ...] | None
 
@@ -79,6 +79,11 @@ def refuse(check: Check, given: Mapping[str, Given], params: Params, store: Stor
     _refuse_dimensions([one for one in roles if one.slot.most is None])
     for matrices in _models(roles):
         _refuse_dimensions(matrices)
+    tables = [one for one in given.values() if one.slot.kind == "table"]
+    for one in tables:
+        _refuse_sizes(check, one, params)
+    if check.examine is not None and len(tables) == len(given) > 0:
+        check.examine(check.inputs(**{one.slot.name: _table(one, store) for one in tables}), params)
     for one in roles:
         _refuse_sizes(check, one, params)
         if params.on_bad_rows == "error":
@@ -88,6 +93,11 @@ def refuse(check: Check, given: Mapping[str, Given], params: Params, store: Stor
             _refuse_relevance(one, given, params, store)
         elif one.column is not None:
             _refuse_labels(one, one.column, params, store)
+
+
+def _table(one: Given, store: Store) -> Dataset:
+    columns = {name: store.column(one.record, name) for name in one.record.columns}
+    return Dataset(None, store.ids(one.record), columns)
 
 
 def _models(roles: Iterable[Given]) -> Iterator[list[Given]]:
@@ -135,6 +145,11 @@ def _refuse_wrong_kind(one: Given) -> None:
         raise InvalidRequest(
             f"`{one.slot.name}` takes vectors; dataset {name} has columns only.",
             [Fault(pointer=one.pointer, message="use it as a column, or upload vectors")],
+        )
+    if one.slot.kind == "table" and not one.record.columns:
+        raise InvalidRequest(
+            f"`{one.slot.name}` takes a table; dataset {name} has no columns.",
+            [Fault(pointer=one.pointer, message="upload a CSV")],
         )
     if one.column is not None and one.column not in one.record.columns:
         raise InvalidRequest(
@@ -405,7 +420,9 @@ def _good(data: Dataset | Labels) -> NDArray[np.bool_]:
         present: NDArray[np.bool_] = data.codes >= 0
         return present
     good = np.ones(data.n, dtype=bool)
-    rows = data.vectors
+    if data.rows is None:
+        return good
+    rows = data.rows
     for which in blocks(*rows.shape):
         facts = row_facts(rows[which], which.start)
         good[facts.non_finite] = False

@@ -139,6 +139,15 @@ class InlineColumn(Model):
     values: list[Label | None]
 
 
+class InlineTable(Model):
+    """Columns inside the request, each with one value per row, null where it is missing."""
+
+    columns: dict[Annotated[str, KEPT], list[Label | None]] = Field(min_length=1)
+    """Values by name of the column."""
+    ids: list[str] | None = None
+    """One unique id per row."""
+
+
 DocumentId = Annotated[str, Strict()] | Annotated[int, Strict(), Field(ge=0)]
 Judgement = DocumentId | tuple[DocumentId, Annotated[float, Field(ge=0)]]
 
@@ -166,6 +175,12 @@ def _kind_of_column(value: Any) -> str:
     return _of_baseline(value, BaselineColumn) or "<column>"
 
 
+def _kind_of_table(value: Any) -> str:
+    if isinstance(value, InlineTable) or (isinstance(value, dict) and "columns" in value):
+        return "<inline>"
+    return _of_baseline(value, BaselineRef) or "<dataset>"
+
+
 def _of_baseline(value: Any, kind: type[Model]) -> str | None:
     named = isinstance(value, kind) or (isinstance(value, dict) and "baseline" in value)
     return "<baseline>" if named else None
@@ -189,6 +204,12 @@ RelevanceValue = Annotated[
     | Annotated[BaselineColumn, Tag("<baseline>")]
     | Annotated[InlineRelevance, Tag("<inline>")],
     Discriminator(_kind_of_column),
+]
+TableValue = Annotated[
+    Annotated[DatasetRef, Tag("<dataset>")]
+    | Annotated[BaselineRef, Tag("<baseline>")]
+    | Annotated[InlineTable, Tag("<inline>")],
+    Discriminator(_kind_of_table),
 ]
 NamedValue = Annotated[
     Annotated[NamedDataset, Tag("<dataset>")]

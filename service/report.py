@@ -73,7 +73,19 @@ class ReportedColumn(Model):
     n: int
 
 
-ReportedInputs = dict[str, ReportedVectors | ReportedColumn | list[ReportedModel | ReportedParts]]
+class ReportedTable(Model):
+    """A table a report is about."""
+
+    dataset: str
+    sha256: str
+    n: int
+    columns: list[str]
+    """Names of all its columns."""
+
+
+ReportedInputs = dict[
+    str, ReportedVectors | ReportedColumn | ReportedTable | list[ReportedModel | ReportedParts]
+]
 
 
 class Environment(Model):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union
@@ -20,7 +19,14 @@ from pydantic import (
 
 from service.check import Check, Params, Slot
 from service.checks import CATALOGUE
-from service.errors import AssayError, Fault, InvalidRequest, UnknownCheck, pointer_to
+from service.errors import (
+    AssayError,
+    Fault,
+    InvalidRequest,
+    UnknownCheck,
+    did_you_mean,
+    pointer_to,
+)
 from service.redaction import KEPT
 from service.references import (
     ColumnValue,
@@ -28,6 +34,7 @@ from service.references import (
     ModelName,
     NamedValue,
     RelevanceValue,
+    TableValue,
     VectorsValue,
 )
 
@@ -81,6 +88,7 @@ VALUES: dict[str, Any] = {
     "vectors": VectorsValue,
     "column": ColumnValue,
     "relevance": RelevanceValue,
+    "table": TableValue,
 }
 """What a role of each kind is given."""
 
@@ -184,13 +192,6 @@ def _refuse_unknown_roles(check: Check, inputs: Any) -> None:
 def names_of(slot: Slot) -> tuple[str, ...]:
     """Names an input may be given by: its own, and those of a single model's matrices."""
     return (slot.name, *slot.parts) if slot.several else (slot.name,)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """What an unknown name may have been, or what there is."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(names) or 'none'}"
 
 
 def invalid(error: ValidationError, body: Any, under: tuple[str, ...] = ()) -> AssayError:

@@ -13,7 +13,7 @@ class RoleView(Model):
     """One input of a check."""
 
     name: str
-    kind: Literal["vectors", "column", "relevance"]
+    kind: Literal["vectors", "column", "relevance", "table"]
     required: bool
     description: str
     parts: list[str]

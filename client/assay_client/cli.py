@@ -74,8 +74,8 @@ def check(
     Run one check and print its report.
 
     Roles are the options no other name has: --a A.npy --b B.npy, and --groups rows.csv:COLUMN for
-    a column; --models NAME=FILE, repeated, for a role of several models. `assay checks KIND`
-    lists the roles and params of a check.
+    a column, rows.csv for a role that takes a table; --models NAME=FILE, repeated, for a role of
+    several models. `assay checks KIND` lists the roles and params of a check.
     """
     if local and server is not None:
         raise Mistake("--local and --server exclude each other")
@@ -84,6 +84,8 @@ def check(
         words or [], request=request, params=param or [], seed=seed, options=options
     )
     if local:
+        if requests.whole_tables(body["inputs"], base):
+            requests.refuse_tables(body, base, local_kind(body["kind"]))
         with _display() as display:
             data = run_local(body, base, display.stage)
     else:
@@ -339,7 +341,9 @@ def main() -> NoReturn:
 def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
     with _assay(server) as assay, _display() as display:
         if requests.files(body["inputs"], base):
-            requests.refuse_unknown(body, assay.check(body["kind"]))
+            check = assay.check(body["kind"])
+            requests.refuse_unknown(body, check)
+            requests.refuse_tables(body, base, check)
         inputs = assay.upload_files(body["inputs"], base, display.upload)
         job = assay.submit({**body, "inputs": inputs})
         log(f"job {job['id']}")

@@ -12,6 +12,9 @@ from assay_client.requests import Json
 if TYPE_CHECKING:
     from assay_client.api import Assay
 
+FILES = {"vectors": ("vectors", "FILE.npy"), "table": ("a table", "FILE.csv")}
+"""Inputs that are whole files, and how one is named."""
+COLUMN = ("a column", "FILE.csv:COLUMN")
 POLICY_FAULTS = ("invalid-request", "unknown-check", "malformed-payload")
 
 
@@ -31,12 +34,9 @@ def refuse_misfits(assay: Assay, policy: Mapping[str, Any], inputs: Mapping[str,
             hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(wanted)}"
             raise Mistake(f"the policy has no input `{name}`; {hint}")
     if missing := [name for name in wanted if name not in inputs]:
-        told = ", ".join(
-            f"--input {name}={'FILE.npy' if wanted[name] == 'vectors' else 'FILE.csv:COLUMN'}"
-            for name in missing
-        )
+        told = ", ".join(f"--input {name}={FILES.get(wanted[name], COLUMN)[1]}" for name in missing)
         raise Mistake(f"the policy wants more data: {told}")
     for name, value in inputs.items():
-        if ("column" in value) == (wanted[name] == "vectors"):
-            asks = "vectors, FILE.npy" if wanted[name] == "vectors" else "a column, FILE.csv:COLUMN"
+        if ("column" in value) == (wanted[name] in FILES):
+            asks = ", ".join(FILES.get(wanted[name], COLUMN))
             raise Mistake(f"`--input {name}`: the policy wants {asks}")

@@ -113,9 +113,9 @@ class GateRun(TypedDict):
 
 
 class Policy(TypedDict):
-    """What a policy wants: `vectors` or `column` by input, kind by check, how many rules."""
+    """What a policy wants: a kind of data by input, kind by check, how many rules."""
 
     policy: str
-    inputs: dict[str, Literal["vectors", "column"]]
+    inputs: dict[str, Literal["vectors", "column", "relevance", "table"]]
     checks: dict[str, str]
     rules: int

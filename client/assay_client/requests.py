@@ -99,6 +99,32 @@ def refuse_unknown(body: Json, check: Json) -> None:
                 raise Mistake(f"`{body['kind']}` has no {what} `{name}`; {hint}")
 
 
+def whole_tables(inputs: Any, base: Path) -> dict[str, Path]:
+    """The .csv files that are named without a column, by the role they are given to."""
+    found: dict[str, Path] = {}
+    for role, value in inputs.items():
+
+        def note(one: Json, role: str = role) -> Json:
+            file = _located(one, base)
+            if "column" not in one and file.suffix.lower() == ".csv":
+                found.setdefault(role, file)
+            return one
+
+        _replaced(value, note)
+    return found
+
+
+def refuse_tables(body: Json, base: Path, check: Json) -> None:
+    """Refuse a .csv without a column where the role takes no table."""
+    kinds = {role["name"]: role.get("kind") for role in check.get("roles", [])}
+    for role, file in whole_tables(body["inputs"], base).items():
+        kind = kinds.get(role, "column")
+        if kind == "vectors":
+            raise Mistake(f"`{role}` takes vectors, a .npy file, not {file.name}")
+        if kind != "table":
+            raise Mistake(f"`{role}` takes one column: --{role} {file.name}:COLUMN{_columns(file)}")
+
+
 def _roles(check: Json) -> list[str]:
     return [
         name for role in check.get("roles", []) for name in (role["name"], *role.get("parts", []))
@@ -142,10 +168,7 @@ def source(value: str, base: Path, option: str) -> Json:
     if column := COLUMN.fullmatch(value):
         file = _file(column["file"], option)
         return {"path": _named(file, base), "column": column["column"]}
-    file = _file(value, option)
-    if file.suffix.lower() == ".csv":
-        raise Mistake(f"`{option} {value}`: say which column, {value}:COLUMN{_columns(file)}")
-    return {"path": _named(file, base)}
+    return {"path": _named(_file(value, option), base)}
 
 
 def files(inputs: Any, base: Path) -> list[Path]:
@@ -240,6 +263,8 @@ def _file(value: str, option: str) -> Path:
 
 
 def _columns(file: Path) -> str:
+    if not file.is_file():
+        return ""
     with file.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         header = next(csv.reader(lines), [])
     return f" (it has {', '.join(header[:20])})" if header else ""

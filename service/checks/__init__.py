@@ -13,6 +13,7 @@ from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
 from service.checks.retrieval import retrieval
 from service.checks.search_hygiene import search_hygiene
+from service.checks.seed_contrasts import seed_contrasts
 
 CATALOGUE: tuple[Check, ...] = (
     geometry,
@@ -24,5 +25,6 @@ CATALOGUE: tuple[Check, ...] = (
     retrieval,
     compression,
     model_comparison,
+    seed_contrasts,
     power,
 )

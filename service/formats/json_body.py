@@ -21,7 +21,15 @@ from service.errors import (
 )
 from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
 from service.redaction import KEPT
-from service.references import Encoded, InlineVectors, Label, Model, SourceRef, Spec
+from service.references import (
+    Encoded,
+    InlineTable,
+    InlineVectors,
+    Label,
+    Model,
+    SourceRef,
+    Spec,
+)
 from service.request import invalid
 
 SHOWN = 10
@@ -91,13 +99,7 @@ class JsonReader:
         columns = {name: Labels.from_json(values) for name, values in body.columns.items()}
         ids = None if body.ids is None else tuple(body.ids)
         if rows is None:
-            if not columns:
-                raise InvalidRequest("A dataset needs `vectors` or at least one column.")
-            n = len(next(iter(columns.values())))
-            if n == 0:
-                raise InvalidRequest("The columns have no values.")
-            self._limits.refuse_rows(n)
-            parsed = Parsed(n, None, None, 0, None, None)
+            parsed = _columns_alone(columns, self._limits)
         else:
             parsed = write_rows(body.vectors or rows, self._sink, self._limits)
         return Parsed(
@@ -127,6 +129,24 @@ def inline_rows(inline: InlineVectors, sink: Sink, limits: Limits) -> Parsed:
     parsed = write_rows(inline.vectors, sink, limits)
     ids = None if inline.ids is None else tuple(inline.ids)
     return Parsed(**{**vars(parsed), "ids": ids, "spec": inline.spec})
+
+
+def inline_columns(inline: InlineTable, limits: Limits) -> Parsed:
+    """The columns of a table inside a job request."""
+    columns = {name: Labels.from_json(values) for name, values in inline.columns.items()}
+    parsed = _columns_alone(columns, limits)
+    ids = None if inline.ids is None else tuple(inline.ids)
+    return Parsed(**{**vars(parsed), "ids": ids})
+
+
+def _columns_alone(columns: dict[str, Labels], limits: Limits) -> Parsed:
+    if not columns:
+        raise InvalidRequest("A dataset needs `vectors` or at least one column.")
+    n = len(next(iter(columns.values())))
+    if n == 0:
+        raise InvalidRequest("The columns have no values.")
+    limits.refuse_rows(n)
+    return Parsed(n, None, None, 0, None, None, columns=columns)
 
 
 def _listed(vectors: Any) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from service.check import Estimate, PValue
 from service.gate.rule import Region
+from service.numerics.paired import MOST_PAIRS, pairs_for_effect
 from service.numerics.power import (
     groups_for_band,
     groups_for_rule,
@@ -25,14 +26,15 @@ from service.results import Undefined
 MOST_NEEDED = 100
 """Above this many times the units there are, no useful number can be named."""
 SHARE = "jackknife_t+clopper_pearson"
-COUNTING_UNITS = ("jackknife_t", "fisher_z", SHARE)
+PAIRED = "student_t"
+COUNTING_UNITS = ("jackknife_t", "fisher_z", PAIRED, SHARE)
 """Methods whose `resamples` are the units there are, and whose error falls with their root."""
 
 
 class Needed(Model):
     """How much data would probably decide: 80 % power, if the truth equals the estimate."""
 
-    unit: Literal["groups", "rows", "units", "permutations"]
+    unit: Literal["groups", "rows", "units", "seeds", "permutations"]
     count: int
 
 
@@ -80,6 +82,8 @@ def needed_to_decide(
         error = half / t_quantile(1 - alpha, units - 1)
         below, above = _distances(estimate, ends)
         count = math.ceil(groups_for_band(units, error, below, above, alpha))
+        if interval.method == PAIRED:
+            count = max(count, _pairs(min(below, above) / (error * math.sqrt(units)), alpha))
     return _needed(interval, count, MOST_NEEDED)
 
 
@@ -98,6 +102,11 @@ def spreadless(
 def _of_change(interval: Interval, limits: tuple[float | None, float | None]) -> bool:
     """Whether it is a change of shares: gains and losses at half of a side's level each."""
     return interval.method == SHARE and limits == (-1, 1)
+
+
+def _pairs(effect: float, alpha: float) -> int:
+    """Pairs by the noncentral t: few seeds take more than normal quantiles say."""
+    return pairs_for_effect(effect, 2 * alpha) or MOST_PAIRS
 
 
 def _permutations(value: PValue, interval: Interval, region: Region) -> Needed | None:

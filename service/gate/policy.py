@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from service.check import BARE, Check, Measure, Params, Slot
-from service.errors import Fault, InvalidRequest, pointer_to
+from service.errors import Fault, InvalidRequest, did_you_mean, pointer_to
 from service.gate.rule import Rule
 from service.redaction import KEPT
 from service.references import Model, ModelName
-from service.request import LARGEST_INTEGER, check_of, did_you_mean, invalid, names_of
+from service.request import LARGEST_INTEGER, check_of, invalid, names_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$"), KEPT]
-InputKind = Literal["vectors", "column", "relevance"]
+InputKind = Literal["vectors", "column", "relevance", "table"]
 MOST_LOOKS = 20
 LEVEL_DIGITS = 12
 """Levels are rounded so, that equal ones are asked for in equal words."""

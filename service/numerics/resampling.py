@@ -11,7 +11,7 @@ from service.numerics.rows import Floats
 from service.references import Model
 
 FEWEST_UNITS = 5
-Unit = Literal["group", "row", "unit", "permutation"]
+Unit = Literal["group", "row", "unit", "seed", "permutation"]
 
 
 class Interval(Model):
@@ -23,7 +23,7 @@ class Interval(Model):
     """Nominal coverage."""
     method: str
     """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares, `bca`, `max_t`,
-    `fisher_z`, `bonferroni_t` or `clopper_pearson`."""
+    `fisher_z`, `bonferroni_t`, `student_t` or `clopper_pearson`."""
     unit: Unit
     """What was left out, or drawn, at a time."""
     resamples: int

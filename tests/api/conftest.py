@@ -202,6 +202,8 @@ def roles() -> Callable[..., dict[str, Any]]:
             if slot.kind == "column"
             else {"values": [[str(i)] for i in range(n)]}
             if slot.kind == "relevance"
+            else {"columns": {"condition": [*"aabb"], "seed": [0, 1] * 2, "score": [4, 1, 2, 2]}}
+            if slot.kind == "table"
             else [{part: {"dataset": one} for part in slot.parts} for one in datasets]
             if slot.several
             else [{"dataset": one} for one in (datasets * slot.few)[: max(slot.few, len(datasets))]]
@@ -219,7 +221,8 @@ def small() -> Callable[[str, int], dict[str, Any]]:
     """Parameters of any check that suit n rows."""
 
     def fill(kind: str, n: int) -> dict[str, Any]:
-        fits = {"ks": [k for k in (1, 2, 10) if k <= n], "dims": [3]}
+        fits: dict[str, Any] = {"ks": [k for k in (1, 2, 10) if k <= n], "dims": [3]}
+        fits |= {"contrasts": [{"a": "a", "b": "b"}], "metrics": ["score"]}
         return {name: fits[name] for name in fits if name in BY_KIND[kind].params.model_fields}
 
     return fill

@@ -89,6 +89,7 @@ def test_the_request_schema_takes_what_the_service_takes(kind: str, door: Any) -
         "vectors": {"dataset": "ds_1"},
         "column": {"column": "g"},
         "relevance": {"values": [["a"], [["b", 2]]]},
+        "table": {"columns": {"seed": [1, 2]}},
     }
     several = {slot.name: slot.few for slot in BY_KIND[kind].slots if slot.most is not None}
     inputs = {

@@ -78,7 +78,6 @@ def test_a_parameter_is_json_or_else_a_string(text: str, value: Any) -> None:
         (["geometry", "--vectors", "gone.npy"], r"`--vectors gone.npy`: there is no such file$"),
         (["geometry", "--level", "0.9"], r"a parameter is given as `--param level=0.9`"),
         (["geometry", "--census", "true"], r"a parameter is given as `--param census=true`"),
-        (["geometry", "--groups", "rows.csv"], r"rows.csv:COLUMN \(it has id, intent\)"),
         (["geometry", "--groups", "gone.csv:id"], r"`--groups gone.csv`: there is no such file"),
     ],
 )
@@ -209,6 +208,19 @@ def test_gate_inputs_are_bound_by_name(vectors: Path, labels: Path) -> None:
 def test_a_gate_input_needs_one_name_and_one_value(pairs: list[str]) -> None:
     with pytest.raises(Mistake, match="--input"):
         requests.bindings(pairs)
+
+
+def test_a_csv_without_a_column_is_a_table_or_a_mistake_that_lists_the_columns(
+    labels: Path,
+) -> None:
+    """By what the role takes; a column of the same file is neither."""
+    check = {"roles": [{"name": "runs", "kind": "table"}, {"name": "groups", "kind": "column"}]}
+    body, base = requests.build(["any", "--runs", "rows.csv", "--groups", "rows.csv:id"])
+    requests.refuse_tables(body, base, check)
+    assert body["inputs"]["runs"] == {"path": "rows.csv"}
+    body, base = requests.build(["any", "--groups", "rows.csv"])
+    with pytest.raises(Mistake, match=r"--groups rows.csv:COLUMN \(it has id, intent\)"):
+        requests.refuse_tables(body, base, check)
 
 
 @pytest.mark.parametrize(

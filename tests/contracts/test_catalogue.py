@@ -55,7 +55,17 @@ COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("group_structure", "levels"): lambda i: i // 6 % 2,
     ("group_structure", "response"): lambda i: (i * i) % 7,
 }
-SMALL: dict[str, Any] = {"k": 3, "min_support": 2, "ks": [1, 3], "dims": [4, 2]}
+SMALL: dict[str, Any] = {
+    "k": 3, "min_support": 2, "ks": [1, 3], "dims": [4, 2],
+    "contrasts": [{"a": "g1", "b": "g0"}], "metrics": ["score", "loss"],
+}  # fmt: skip
+TABLES: dict[tuple[str, str], dict[str, list[Any]]] = {
+    ("seed_contrasts", "runs"): {
+        "condition": [f"g{i % 3}" for i in range(12)], "seed": [i // 3 for i in range(12)],
+        "score": [(7 * i) % 5 for i in range(12)], "loss": [1.5] * 12,
+    },
+}  # fmt: skip
+"""What a role that takes a table is given."""
 
 checks = pytest.mark.parametrize("check", CATALOGUE, ids=[check.kind for check in CATALOGUE])
 seeds = st.integers(0, 10**6)
@@ -127,7 +137,7 @@ def columns(check: Check, made: Made) -> dict[str, list[Any]]:
             for i in range(sizes[slot.rows])
         ]
         for slot in check.slots
-        if slot.kind != "vectors" and slot.rows in sizes
+        if slot.kind not in ("vectors", "table") and slot.rows in sizes
     }
 
 
@@ -177,6 +187,10 @@ def results(
     inputs: dict[str, Any] = {}
     for name, rows in made.items():
         put(inputs, name, rows)
+    for slot in check.slots:
+        if slot.kind == "table":
+            found = TABLES[check.kind, slot.name].items()
+            inputs[slot.name] = Dataset(None, None, {key: Labels.of(some) for key, some in found})
     for name, values in (labels or required(check, made)).items():
         inputs[name] = encoded(check, name, values)
     return check.run(
