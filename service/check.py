@@ -334,6 +334,8 @@ class Check:
     memory_factor: float = 1.0
     """Memory beside the mapped inputs, in inputs; half a GiB is added."""
     parts: Parts | None = None
+    question: str = ""
+    """What a person would ask, and this check answers."""
     examine: Callable[[Any, Any], object] | None = None
     """`(inputs, params)`: raises for what tables forbid, on submission, where all inputs are tables."""
 
@@ -499,6 +501,7 @@ class check:
         row_limit: int | None = None,
         memory_factor: float = 1.0,
         parts: Parts | None = None,
+        question: str = "",
         examine: Callable[[Any, Any], object] | None = None,
     ) -> None:
         self.version = version
@@ -508,6 +511,7 @@ class check:
         self.row_limit = row_limit
         self.memory_factor = memory_factor
         self.parts = parts
+        self.question = question
         self.examine = examine
 
     def __call__(self, function: F) -> Check:
@@ -529,5 +533,6 @@ class check:
             row_limit=self.row_limit,
             memory_factor=self.memory_factor,
             parts=self.parts,
+            question=self.question,
             examine=self.examine,
         )

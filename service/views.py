@@ -27,6 +27,8 @@ class CheckView(Model):
 
     kind: str
     title: str
+    question: str
+    """What a person would ask, and it answers."""
     description: str
     version: int
     roles: list[RoleView]
@@ -51,6 +53,7 @@ def check_view(check: Check) -> CheckView:
     return CheckView(
         kind=check.kind,
         title=check.title,
+        question=check.question,
         description=check.description,
         version=check.version,
         roles=[

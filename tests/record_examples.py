@@ -1,20 +1,23 @@
-"""Record the requests and answers shown in the OpenAPI document: `make contracts` runs this."""
+"""Record the answers shown in the OpenAPI document and the catalogue: `make contracts` runs this."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import yaml
 
+from api.catalogue_page import ANSWERS, REQUESTS
 from api.main import create_app
 from service import logs
 from service.operations import Services, perform
 from service.storage.memory import memory_services
+from workers.local import run
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "examples" / "scifact_halves"
@@ -86,8 +89,18 @@ def entry(path: str, method: str, answer: Any, request: Any = None) -> dict[str,
     return shown if request is None else {**shown, "request": request}
 
 
+def readings() -> Iterator[tuple[str, list[str]]]:
+    """What the sample request of each check answers, by kind."""
+    for file in sorted((ROOT / REQUESTS).glob("*.json")):
+        report = json.loads(run(json.loads(file.read_text()), file.parent, lambda *_: None))
+        yield file.stem, report["readings"]
+
+
 if __name__ == "__main__":
     logs.configure(logging.WARNING)
     OUT.mkdir(parents=True, exist_ok=True)
     for name, content in asyncio.run(record()).items():
         (OUT / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    (ROOT / ANSWERS).mkdir(exist_ok=True)
+    for kind, lines in readings():
+        (ROOT / ANSWERS / f"{kind}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -112,7 +112,8 @@ def show_checks(checks: Iterable[Json], console: Console) -> None:
 def show_check(check: Json, console: Console) -> None:
     """Print one check: what it takes, what it measures, what it rests on."""
     console.print(Text.assemble((check["kind"], "bold"), f"  version {check['version']}"))
-    for paragraph in (check["title"], *str(check["description"]).split("\n\n")):
+    asked = [check["question"]] if check.get("question") else []
+    for paragraph in (check["title"], *asked, *str(check["description"]).split("\n\n")):
         _lines(hang(console, "", " ".join(paragraph.split())), console)
         console.print()
     for title, entries in (

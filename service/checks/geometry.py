@@ -216,6 +216,8 @@ def _spectrum(variances: Floats, most: int) -> Spectrum:
 @check(
     version=2,
     title="How the vectors spread",
+    question="How do the vectors spread: common direction, dispersion, directions in use, "
+    "duplicates?",
     scope=(
         "Geometry does not show which labels can be recovered or whether search returns the right "
         "items.",

@@ -186,6 +186,8 @@ def _by_precision(classes: list[ClassRow], most: int) -> list[ClassRow]:
 @check(
     version=2,
     title="Do neighbours share a label?",
+    question="Do the nearest rows share a label, how much more than random ones, and which "
+    "labels do not?",
     scope=(
         "Sharing a label is not being the same neighbour: two models with equal shares may list "
         "different rows.",

@@ -87,6 +87,7 @@ class Power(Results):
 @check(
     version=1,
     title="How many groups are needed",
+    question="How many groups, or permutations, does an answer need?",
     scope=(
         "Numbers hold for the stated size of effect; the effect there is may be another.",
         "Standard errors are taken to fall with the root of the number of groups.",

@@ -29,6 +29,8 @@ ANISOTROPIC = 0.3
 @check(
     version=2,
     title="Matched cosines against their floor",
+    question="What do matched pairs score against unrelated pairs, raw and centred, and is the "
+    "partner ranked first?",
     scope=(
         "Intervals take the fitted means as given and cover new units of the same population.",
         "Centring changes the scoring function; it does not evaluate an index that searches by raw "

@@ -23,6 +23,8 @@ from service.checks.group_structure.labelled import Labelled
 @check(
     version=2,
     title="Dispersion between and within groups",
+    question="How much of the variation lies between topics, intents, sources; in which model "
+    "more; how surely?",
     scope=(
         "A small p says labels are not exchangeable, not that groups are apart by a useful amount: "
         "read R2 beside its expectation.",

@@ -65,6 +65,8 @@ TOO_FEW_HELD_OUT = Undefined(
 @check(
     version=1,
     title="Do models agree about the same rows?",
+    question="How far do models agree about the same rows: neighbours, similarities of pairs, "
+    "whole spaces?",
     scope=(
         "Agreement is not quality: models may agree on wrong neighbours and differ in right ones.",
         "No cosine between rows of two models is reported: their spaces have no axes in common.",

@@ -49,6 +49,8 @@ NO_NEXT_ROW = Undefined(
 @check(
     version=2,
     title="Do the neighbours survive storage and arithmetic?",
+    question="Do the neighbours survive half precision, int8, int4, a common offset; which "
+    "provably, which not?",
     scope=(
         "Neighbours that stay are the neighbours there were, right or wrong: whether search returns "
         "the right items is another question.",

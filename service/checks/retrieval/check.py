@@ -30,6 +30,8 @@ ONE_SET = Undefined(code="one_set", message="All queries have the same relevant 
 @check(
     version=2,
     title="Does the right item come back?",
+    question="Does the right item come back, in which model more often, and what would chance "
+    "and shuffled relevance give?",
     scope=(
         "Hit@k is not recall of the whole set, and neither says that what else came back was wrong: "
         "recorded relevance is incomplete.",

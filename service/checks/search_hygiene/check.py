@@ -252,6 +252,8 @@ def _warn(context: Context, results: SearchHygiene) -> None:
 @check(
     version=2,
     title="Will nearest-neighbour search behave?",
+    question="Will nearest-neighbour search behave: hubs, rows no search finds, near "
+    "duplicates, islands, metrics that disagree?",
     scope=(
         "Random directions show what n, d and k alone would give; data with groups departs from them "
         "without anything being wrong.",

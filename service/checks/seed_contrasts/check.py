@@ -40,6 +40,7 @@ AT_THRESHOLD = Undefined(
 @check(
     version=1,
     title="Differences between matched training runs",
+    question="Does a change of training move a metric by more than its seeds do?",
     scope=(
         "Intervals describe training seeds on the data that were scored: they do not cover another "
         "data set, split, architecture or setting.",
