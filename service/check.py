@@ -36,6 +36,8 @@ from service.results import (
     at_k,
     estimate_of,
     mean_of,
+    p_value,
+    unpaired_estimate,
 )
 
 __all__ = [
@@ -63,7 +65,9 @@ __all__ = [
     "models",
     "named",
     "optional",
+    "p_value",
     "relevance",
+    "unpaired_estimate",
     "vectors",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import (
     Any,
     ClassVar,
@@ -23,13 +24,16 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from service.numerics.moments import Units
+from service.numerics.permutation_test import PermutationTest
 from service.numerics.resampling import (
     FEWEST_UNITS,
     Interval,
     Unit,
+    clopper_pearson,
     jackknife_t,
     share_change_interval,
     share_interval,
+    two_sample_jackknife_t,
 )
 from service.numerics.rows import Floats
 from service.references import Model
@@ -177,6 +181,32 @@ class PValue(Estimate):
     """The smallest value there could have been."""
 
 
+def p_value(test: PermutationTest | Undefined, level: float) -> PValue:
+    if isinstance(test, Undefined):
+        return PValue.build(  # type: ignore[no-any-return]
+            estimate=test, interval=test, exceedances=0, permutations=0, exact=False, p_min=1.0
+        )
+    exact = Undefined(code="exact", message="All distinct labellings were looked at.")
+    interval: Interval | Undefined = exact
+    if test.low is not None and test.high is not None:
+        interval = Interval(
+            low=test.low,
+            high=test.high,
+            level=level,
+            method="clopper_pearson",
+            unit="permutation",
+            resamples=test.permutations,
+        )
+    return PValue.build(  # type: ignore[no-any-return]
+        estimate=test.p,
+        interval=interval,
+        exceedances=test.exceedances,
+        permutations=test.permutations,
+        exact=test.exact,
+        p_min=test.p_min,
+    )
+
+
 class Params(Model):
     """Parameters every check understands."""
 
@@ -236,6 +266,64 @@ def estimate_of(
     else:
         interval = jackknife_t(value, deleted, params.level, unit)
     return cast(Estimate, Estimate.build(estimate=value, interval=interval))
+
+
+def unpaired_estimate(
+    value: float | Undefined,
+    without: tuple[Floats, Floats],
+    params: Params,
+    unit: Unit,
+    shown: Callable[[float], float] = float,
+    share: bool = False,
+) -> Estimate:
+    """
+    An estimate from two independent samples with the interval its leave-one-out values allow.
+
+    Parameters
+    ----------
+    value : float or the reason why there is none
+    without : the statistic without each unit of the one sample, and of the other
+    params : for `level` and `census`
+    unit : what is left out
+    shown : an increasing map to the scale of the report; intervals are made before it
+    share : whether it is a probability that a member of one sample exceeds one of the other: the
+        interval is then never narrower than the exact one of a share of the smaller sample, which
+        bounds its variance (Birnbaum & Klose 1957, doi:10.1214/aoms/1177706794)
+    """
+    if isinstance(value, Undefined):
+        return cast(Estimate, Estimate.build(estimate=value, interval=value))
+    few = min(len(side) for side in without)
+    interval: Interval | Undefined
+    if params.census:
+        interval = Undefined(code="census", message="The rows are the whole population.")
+    elif few < FEWEST_UNITS:
+        interval = Undefined(
+            code=f"too_few_{unit}s",
+            message=f"{few} {unit}s on one side; an interval needs at least {FEWEST_UNITS} on each.",
+        )
+    elif not all(np.isfinite(side).all() for side in without):
+        interval = Undefined(
+            code="undefined_without_a_unit",
+            message=f"The value is undefined when some {unit} is left out.",
+        )
+    else:
+        interval = two_sample_jackknife_t(value, *without, params.level, unit)
+        ends = {"low": shown(interval.low), "high": shown(interval.high)}
+        interval = interval.model_copy(update=ends)
+        if share:
+            interval = _no_narrower_than_exact(value, interval, few)
+    return cast(Estimate, Estimate.build(estimate=shown(value), interval=interval))
+
+
+def _no_narrower_than_exact(value: float, interval: Interval, trials: int) -> Interval:
+    low, high = clopper_pearson(value * trials, trials, interval.level)
+    return interval.model_copy(
+        update={
+            "low": max(0.0, min(interval.low, low)),
+            "high": min(1.0, max(interval.high, high)),
+            "method": "jackknife_t+clopper_pearson",
+        }
+    )
 
 
 def mean_of(
