@@ -104,8 +104,8 @@ def compare() -> None:
     thrifty = seconds(lambda: multiplied(k, LOOPS)) / LOOPS * B
     print(
         f"mmd {N} against {N} x {D}, B={B}: {fast:.2f} s, kernel and its permutations, {cores()} "
-        f"threads; kernel matrix alone {precomputed:.1f} s and {k.nbytes >> 20} MB; loop that reorders "
-        f"it {slow:.0f} s, ratio {slow / fast:.0f} (with the kernel {(slow + precomputed) / fast:.0f}); "
+        f"threads; kernel matrix alone {precomputed:.1f} s, {k.nbytes >> 20} MB; loop that reorders it "
+        f"{slow:.0f} s, ratio {slow / fast:.0f} (with the kernel {(slow + precomputed) / fast:.0f}); "
         f"loop of matrix-vector products {thrifty:.0f} s, ratio {thrifty / fast:.0f} (with the kernel "
         f"{(thrifty + precomputed) / fast:.0f}); loops from {LOOPS} permutations"
     )

@@ -288,7 +288,7 @@ def unpaired_estimate(
     shown : an increasing map to the scale of the report; intervals are made before it
     share : whether it is a probability that a member of one sample exceeds one of the other: the
         interval is then never narrower than the exact one of a share of the smaller sample, which
-        bounds its variance (Birnbaum & Klose 1957, doi:10.1214/aoms/1177706794)
+        bounds its variance (Birnbaum & Klose, Ann. Math. Statist. 28, 1957)
     """
     if isinstance(value, Undefined):
         return cast(Estimate, Estimate.build(estimate=value, interval=value))

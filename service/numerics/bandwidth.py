@@ -9,8 +9,8 @@ import numpy as np
 from service.numerics.permutation import stream
 from service.numerics.rows import BLOCK_ELEMENTS, Floats, Source, ordered_map
 
-DRAWN_PAIRS = 1 << 17
-"""The median of so many drawn pairs lies within .003 of its own rank (two standard errors)."""
+DRAWN_PAIRS = 1 << 16
+"""The median of so many drawn pairs lies within .004 of its own rank (two standard errors)."""
 
 
 @dataclass(frozen=True)

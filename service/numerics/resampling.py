@@ -116,8 +116,8 @@ def two_sample_jackknife_t(
 
     References
     ----------
-    Arvesen, "Jackknifing U-statistics", Ann. Math. Statist. 40(6), 1969,
-    doi:10.1214/aoms/1177697287; Welch, Biometrika 34, 1947, doi:10.1093/biomet/34.1-2.28.
+    Arvesen, "Jackknifing U-statistics", Ann. Math. Statist. 40(6), 1969; Welch, "The generalization of
+    Student's problem when several different population variances are involved", Biometrika 34, 1947.
     """
     sides = (first, second)
     errors = np.array([jackknife_se(side) for side in sides])
