@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import (
     Any,
     ClassVar,
@@ -268,12 +269,27 @@ def estimate_of(
     return cast(Estimate, Estimate.build(estimate=value, interval=interval))
 
 
+@dataclass(frozen=True)
+class Scale:
+    """
+    A scale on which an interval is made.
+
+    Parameters
+    ----------
+    at : the estimate on this scale; so are the values without each unit
+    back : an increasing map to the scale of the report
+    """
+
+    at: float
+    back: Callable[[float], float]
+
+
 def unpaired_estimate(
     value: float | Undefined,
     without: tuple[Floats, Floats],
     params: Params,
     unit: Unit,
-    shown: Callable[[float], float] = float,
+    scale: Scale | None = None,
     share: bool = False,
 ) -> Estimate:
     """
@@ -285,7 +301,7 @@ def unpaired_estimate(
     without : the statistic without each unit of the one sample, and of the other
     params : for `level` and `census`
     unit : what is left out
-    shown : an increasing map to the scale of the report; intervals are made before it
+    scale : where the interval is made, if that is not the scale of the report
     share : whether it is a probability that a member of one sample exceeds one of the other: the
         interval is then never narrower than the exact one of a share of the smaller sample, which
         bounds its variance (Birnbaum & Klose, Ann. Math. Statist. 28, 1957)
@@ -307,12 +323,14 @@ def unpaired_estimate(
             message=f"The value is undefined when some {unit} is left out.",
         )
     else:
-        interval = two_sample_jackknife_t(value, *without, params.level, unit)
-        ends = {"low": shown(interval.low), "high": shown(interval.high)}
-        interval = interval.model_copy(update=ends)
+        at = value if scale is None else scale.at
+        interval = two_sample_jackknife_t(at, *without, params.level, unit)
+        if scale is not None:
+            ends = {"low": scale.back(interval.low), "high": scale.back(interval.high)}
+            interval = interval.model_copy(update=ends)
         if share:
             interval = _no_narrower_than_exact(value, interval, few)
-    return cast(Estimate, Estimate.build(estimate=shown(value), interval=interval))
+    return cast(Estimate, Estimate.build(estimate=value, interval=interval))
 
 
 def _no_narrower_than_exact(value: float, interval: Interval, trials: int) -> Interval:

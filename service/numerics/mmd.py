@@ -99,6 +99,16 @@ class KernelSums:
         )
 
     @property
+    def noise(self) -> float:
+        """About what sampling adds to the squared distance of mean embeddings, units being alike."""
+        inside, all_of_first, total, n, own, first, own_first = self._totals
+        beyond = total - 2 * all_of_first + inside
+        one = 1 - inside / (first**2 - own_first)
+        other = 1 - beyond / ((n - first) ** 2 - (own - own_first))
+        count = np.count_nonzero(self.first)
+        return float(one / count + other / (len(self.first) - count))
+
+    @property
     def variation(self) -> float:
         """Mean of 1 - k over pairs of different units: the scale of ties."""
         _, _, total, n, own, _, _ = self._totals
@@ -192,11 +202,13 @@ def gaussian_test(
         if seen is None:
             arrangements = np.vstack([design.places.astype(np.uint32)[None], arrangements])
 
-        def tell(share: float, before: int = done, size: int = len(arrangements)) -> None:
-            step(int(100 * (before + share * size)), 100 * (count + 1))
+        observed = seen is None
+        before = 0 if observed else done + 1
+
+        def tell(share: float, before: int = before, size: int = len(arrangements)) -> None:
+            step(round(100 * (before + share * size)), 100 * (count + 1))
 
         inside, to_all, to_first = _walk(kernel, _marks(arrangements, design), threads, tell)
-        observed = seen is None
         if seen is None:
             by_item = [np.add.reduceat(one, design.starts[:-1]) for one in (to_all, to_first)]
             seen = KernelSums(design.sizes.astype(np.float64), design.labels == 0, *by_item)

@@ -159,3 +159,28 @@ def _shift(one: _Side, other: _Side, gap2: Number) -> Shift:
     noise = one.squares / one.n - one.spread + (other.squares / other.n - other.spread)
     with np.errstate(divide="ignore", invalid="ignore"):
         return Shift(gap2 + noise, (one.spread, other.spread), between / (between + within))
+
+
+@dataclass(frozen=True)
+class Steadied:
+    """
+    The scale sqrt(v + noise) of an unbiased squared distance v.
+
+    Its error hardly depends on where v lies, while that of v itself grows with v: a distance that came
+    out too small would have too small an error, and would seem to lie inside a margin too often.
+
+    Parameters
+    ----------
+    noise : float
+        What sampling alone adds to the squared distance as it is.
+    """
+
+    noise: float
+
+    def of(self, square: Number) -> Floats:
+        """The value on this scale; 0 from -noise downwards."""
+        return np.asarray(np.sqrt(np.maximum(square + max(self.noise, 0.0), 0.0)))
+
+    def back(self, value: float) -> float:
+        """The squared distance of a value, -noise at least."""
+        return max(value, 0.0) ** 2 - max(self.noise, 0.0)

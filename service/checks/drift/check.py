@@ -64,7 +64,7 @@ def drift(context: Context, inputs: DriftInputs, params: DriftParams) -> Drift:
         x = slabs(sides.source, sides.parts.mean, sides.design, context.threads)
         squares = item_squares(sides.source, sides.parts.mean, sides.design, x)
     permanova, expected = permanova_of(sides, x, squares)
-    mmd = mmd_of(sides, seen, without, x, squares)
+    mmd = mmd_of(sides, seen, without, part.gap2, x, squares)
     del x
     return Drift.build(  # type: ignore[no-any-return]
         baseline=side_of(sides, seen, 0),

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from service.check import Estimate, Undefined
+from service.check import Estimate, Scale, Undefined
 from service.checks.drift.declared import DriftSide
 from service.checks.drift.sides import ZERO_TOTAL, Sides
-from service.numerics.shift import Shift
+from service.numerics.rows import Floats
+from service.numerics.shift import Shift, Steadied
 
 ZERO_SPREAD = Undefined(code="zero_spread", message="The rows of one side are equal.")
 
@@ -26,51 +27,79 @@ def side_of(sides: Sides, seen: Shift, side: int) -> DriftSide:
 
 def effects_of(sides: Sides, seen: Shift, without: Shift, gap2: float) -> dict[str, Any]:
     """Shift of the mean, R2, ratios of spread and of length."""
-    base, batch = (float(one) for one in seen.spread)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shift_without = np.asarray(without.distance2 / without.spread[0])
-        ratio_without = np.log(np.asarray(without.spread[1] / without.spread[0]))
-    apart: float | Undefined = ZERO_SPREAD
-    plain = expected = ratio = apart
-    if not sides.tight[0]:
-        apart = float(seen.distance2) / base
-        plain = float(np.sqrt(gap2 / base))
-        expected = float(np.sqrt(max(0.0, (gap2 - float(seen.distance2)) / base)))
-        if not sides.tight[1]:
-            ratio = float(np.log(batch / base))
-    if sides.flat:
-        apart = plain = expected = ratio = ZERO_TOTAL
+    reason = ZERO_TOTAL if sides.flat else ZERO_SPREAD
     return {
-        "mean_shift": sides.estimated(
-            apart, shift_without, lambda square: float(np.sqrt(max(0.0, square)))
+        **(
+            {
+                "mean_shift": sides.estimated(reason, np.empty(len(sides.sample))),
+                "mean_shift_plain": reason,
+                "mean_shift_expected": reason,
+            }
+            if sides.tight[0]
+            else _shift_of_mean(sides, seen, without, gap2)
         ),
-        "mean_shift_plain": plain,
-        "mean_shift_expected": expected,
-        "r2": sides.estimated(
-            ZERO_TOTAL if sides.flat else float(seen.r2),
-            np.asarray(without.r2),
-            lambda share: min(1.0, max(0.0, share)),
-        ),
-        "spread_ratio": sides.estimated(ratio, ratio_without, lambda power: float(np.exp(power))),
+        "r2": _r2(sides, seen, without),
+        "spread_ratio": sides.estimated(reason, np.empty(len(sides.sample)))
+        if any(sides.tight)
+        else _ratio(sides, *seen.spread, *without.spread),
         "scale_ratio": _scale_ratio(sides),
     }
 
 
-def _scale_ratio(sides: Sides) -> Estimate:
-    """Mean length of the batch over that of the baseline, on a logarithmic scale."""
-    lengths = sides.units.sums(sides.lengths / sides.lengths.max())
-    rows, sample = sides.units.counts, sides.sample
+def _shift_of_mean(sides: Sides, seen: Shift, without: Shift, gap2: float) -> dict[str, Any]:
+    base = seen.spread[0]
+    square = float(seen.distance2 / base)
+    steady = Steadied(float((gap2 - seen.distance2) / base))
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = [float(lengths[sample == side].sum()) for side in (0, 1)]
-        count = [int(rows[sample == side].sum()) for side in (0, 1)]
-        means = np.array(total) / count
-        own = np.array(total)[sample] - lengths
-        left = np.log(own / (np.array(count)[sample] - rows))
-        without = np.where(sample == 1, left - np.log(means[0]), np.log(means[1]) - left)
-        logarithm = float(np.log(means[1] / means[0]))
-    value: float | Undefined = logarithm
-    if not np.isfinite(logarithm):
-        value = Undefined(
+        left_out = steady.of(without.distance2 / without.spread[0])
+    scale = Scale(float(steady.of(np.float64(square))), lambda value: _root(steady.back(value)))
+    return {
+        "mean_shift": sides.estimated(_root(square), left_out, scale),
+        "mean_shift_plain": float(np.sqrt(gap2 / base)),
+        "mean_shift_expected": _root(steady.noise),
+    }
+
+
+def _root(square: float) -> float:
+    return float(np.sqrt(max(0.0, square)))
+
+
+def _r2(sides: Sides, seen: Shift, without: Shift) -> Estimate:
+    if sides.flat:
+        return sides.estimated(ZERO_TOTAL, np.empty(len(sides.sample)))
+    scale = Scale(float(seen.r2), lambda share: min(1.0, max(0.0, share)))
+    return sides.estimated(float(seen.r2), np.asarray(without.r2), scale)
+
+
+def _ratio(sides: Sides, under: Any, over: Any, unders: Any, overs: Any) -> Estimate:
+    """A ratio of two positive numbers, its interval on a logarithmic scale."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        without = np.log(np.asarray(overs / unders))
+    scale = Scale(float(np.log(over / under)), lambda power: float(np.exp(power)))
+    return sides.estimated(float(over / under), without, scale)
+
+
+def _scale_ratio(sides: Sides) -> Estimate:
+    """Mean length of the batch over that of the baseline."""
+    lengths = sides.units.sums(sides.lengths / sides.lengths.max())
+    total, rows = (_without_each(sides, one) for one in (lengths, sides.units.counts))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        (under, unders), (over, overs) = (
+            (total[side][0] / rows[side][0], total[side][1] / rows[side][1]) for side in (0, 1)
+        )
+    if min(under, over) <= np.finfo(float).tiny:
+        vanish = Undefined(
             code="zero_length", message="Rows of one side vanish beside those of the other."
         )
-    return sides.estimated(value, without, lambda power: float(np.exp(power)))
+        return sides.estimated(vanish, np.empty(len(sides.sample)))
+    return _ratio(sides, under, over, unders, overs)
+
+
+def _without_each(sides: Sides, values: Any) -> list[tuple[float, Floats]]:
+    """The sum of each side, and the same without each unit, (u,)."""
+    found = []
+    for side in (0, 1):
+        here = sides.sample == side
+        total = float(values[here].sum())
+        found.append((total, total - np.where(here, values, 0.0)))
+    return found

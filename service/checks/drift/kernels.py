@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from service.check import Estimate, PValue, Undefined, p_value, unpaired_estimate
+from service.check import Estimate, PValue, Scale, Undefined, p_value, unpaired_estimate
 from service.checks.drift.declared import Mmd
 from service.checks.drift.sides import SIDES, ZERO_TOTAL, Sides
 from service.numerics.bandwidth import Bandwidth, median_distance
@@ -15,7 +15,7 @@ from service.numerics.mmd import Gaussian, gaussian_test, linear_test
 from service.numerics.permanova import Slabs
 from service.numerics.permutation import shuffled, stream
 from service.numerics.rows import Floats
-from service.numerics.shift import Shift
+from service.numerics.shift import Shift, Steadied
 
 Codes = NDArray[np.int64]
 ZERO_BANDWIDTH = Undefined(
@@ -26,7 +26,9 @@ ONE_UNIT = Undefined(
 )
 
 
-def mmd_of(sides: Sides, seen: Shift, without: Shift, x: Slabs | None, squares: Floats) -> Mmd:
+def mmd_of(
+    sides: Sides, seen: Shift, without: Shift, gap2: float, x: Slabs | None, squares: Floats
+) -> Mmd:
     """MMD with both kernels; `x` is None where nothing varies."""
     rows = _drawn(sides)
     drawn = [int(np.count_nonzero(sides.codes[rows] == side)) for side in (0, 1)]
@@ -51,14 +53,14 @@ def mmd_of(sides: Sides, seen: Shift, without: Shift, x: Slabs | None, squares: 
                 sides.context.threads, step,
             )  # fmt: skip
         linear_p = p_value(test, level)
-    by_scale = sides.scale**-2
+    by_scale, steady = sides.scale**-2, Steadied(gap2 - float(seen.distance2))
     return Mmd.build(  # type: ignore[no-any-return]
         gaussian=gaussian,
         gaussian_p=gaussian_p,
         linear=sides.estimated(
-            ZERO_TOTAL if x is None else float(seen.distance2),
-            np.asarray(without.distance2),
-            lambda value: value * by_scale,
+            ZERO_TOTAL if x is None else float(seen.distance2) * by_scale,
+            steady.of(without.distance2),
+            Scale(float(steady.of(seen.distance2)), lambda value: steady.back(value) * by_scale),
         ),
         linear_p=linear_p,
         bandwidth2=ZERO_TOTAL if x is None else width.squared * by_scale,
@@ -110,9 +112,13 @@ def _gaussian(sides: Sides, rows: Codes) -> tuple[Bandwidth, Estimate, PValue]:
         found = gaussian_test(
             kernel, design, params.permutations, context.seed, params.level, context.threads, step
         )
-    without = found.sums.without_each()
-    sample = design.labels
+    value, steady = found.sums.value(), Steadied(found.sums.noise)
+    without = steady.of(found.sums.without_each())
     estimate = unpaired_estimate(
-        found.sums.value(), (without[sample == 0], without[sample == 1]), params, sides.unit
+        value,
+        (without[design.labels == 0], without[design.labels == 1]),
+        params,
+        sides.unit,
+        Scale(float(steady.of(np.float64(value))), steady.back),
     )
     return width, estimate, p_value(found.test, params.level)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.check import Context, Estimate, Undefined, unpaired_estimate
+from service.check import Context, Estimate, Scale, Undefined, unpaired_estimate
 from service.checks.drift.declared import DriftInputs, DriftParams
 from service.dataset import Labels
 from service.errors import Fault, InvalidRequest, first
@@ -117,14 +116,11 @@ class Sides:
         return bool(one), bool(other)
 
     def estimated(
-        self,
-        value: float | Undefined,
-        without: Floats,
-        shown: Callable[[float], float] = float,
+        self, value: float | Undefined, without: Floats, scale: Scale | None = None
     ) -> Estimate:
         """An estimate from its values without each unit, (u,)."""
         sides = (without[self.sample == 0], without[self.sample == 1])
-        return unpaired_estimate(value, sides, self.params, self.unit, shown)
+        return unpaired_estimate(value, sides, self.params, self.unit, scale)
 
 
 def _lengths(rows: Rows, threads: int) -> Floats:
