@@ -27,8 +27,8 @@ from service.numerics.shift import shift, shift_without_each, sums
         "to .14 of batches without drift.",
         "The classifier is linear: it sees shifts of means, also those of a mixture, and no change of "
         "shape around one mean. Its interval takes the split and the fitted classifier as given.",
-        "Simulated coverage at .95 for 10 to 200 rows a side: shift of the mean and linear MMD .94-1.00, "
-        "ratio of spreads .95-.97, AUC .99-1.00.",
+        "Simulated coverage at .95 for 10 to 200 rows a side: shift of the mean and linear MMD .94 to "
+        "1.00, ratio of spreads .95 to .97, AUC .99 to 1.00.",
         "Rows that belong together (one document, user or day) are not independent: without `units` "
         "every p is too small and every interval too narrow.",
         "Which rows changed, and whether the encoder or the data did, is not established.",
