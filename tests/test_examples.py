@@ -244,6 +244,13 @@ def test_a_batch_of_other_texts_or_another_encoder_is_blocked(
     assert {rule["rule"]["measure"] for rule in blocking if rule["verdict"] == "fail"} == failing
 
 
+def test_the_approved_batch_itself_has_not_drifted() -> None:
+    """A shift of 0 [0, 0] has its ends cut at 0; it is no value that all units happen to share."""
+    found = judged("nightly_batch", {"batch": BINDINGS["nightly_batch"]["approved"]})
+    assert found["verdict"] == "pass"
+    assert found["rules"][0]["interval"]["high"] == 0
+
+
 def test_a_batch_of_thirty_rows_shows_nothing(tmp_path: Path) -> None:
     """Not finding drift is no pass."""
     np.save(tmp_path / "few.npy", np.load(HALVES / "minilm/A.npy")[:30])

@@ -25,7 +25,7 @@ from service.results import Undefined
 MOST_NEEDED = 100
 """Above this many times the units there are, no useful number can be named."""
 SHARE = "jackknife_t+clopper_pearson"
-COUNTING_UNITS = ("jackknife_t", "fisher_z", SHARE)
+COUNTING_UNITS = ("jackknife_t", "two_sample_jackknife_t", "fisher_z", SHARE)
 """Methods whose `resamples` are the units there are, and whose error falls with their root."""
 
 

@@ -22,8 +22,8 @@ class Interval(Model):
     level: float
     """Nominal coverage."""
     method: str
-    """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares, `bca`, `max_t`,
-    `fisher_z`, `bonferroni_t` or `clopper_pearson`."""
+    """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares,
+    `two_sample_jackknife_t`, `bca`, `max_t`, `fisher_z`, `bonferroni_t` or `clopper_pearson`."""
     unit: Unit
     """What was left out, or drawn, at a time."""
     resamples: int
@@ -134,7 +134,7 @@ def two_sample_jackknife_t(
         low=min(estimate, corrected) - half,
         high=max(estimate, corrected) + half,
         level=level,
-        method="jackknife_t",
+        method="two_sample_jackknife_t",
         unit=unit,
         resamples=len(first) + len(second),
     )

@@ -386,7 +386,7 @@ def test_the_two_sample_jackknife_of_a_difference_of_means_is_welchs_t(
     got = two_sample_jackknife_t(float(value), *without, level, "row")
     wanted = stats.ttest_ind(y, x, equal_var=False).confidence_interval(level)
     assert (got.low, got.high) == pytest.approx((wanted.low, wanted.high), rel=1e-6, abs=1e-9)
-    assert (got.method, got.resamples) == ("jackknife_t", len(x) + len(y))
+    assert (got.method, got.resamples) == ("two_sample_jackknife_t", len(x) + len(y))
 
 
 def test_two_samples_without_spread_have_an_interval_without_width() -> None:
