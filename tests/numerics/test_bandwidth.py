@@ -31,15 +31,21 @@ def test_drawn_pairs_lie_at_the_middle_of_all(monkeypatch: pytest.MonkeyPatch) -
         assert abs(rank - 0.5) < 4 * 0.5 / np.sqrt(4096)
 
 
-def test_no_row_is_paired_with_itself_and_threads_change_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_row_is_paired_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closed form: on a basis every pair of different rows is at squared distance 2."""
+    monkeypatch.setattr(bandwidth, "DRAWN_PAIRS", 2)
+    found = [median_distance(Stored(np.eye(3)), seed, 1) for seed in range(30)]
+    assert {one.squared for one in found} == {2.0}
+    assert {(one.pairs, one.exact) for one in found} == {(2, False)}
+
+
+def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compared with one thread, over many blocks."""
+    x = np.random.default_rng(2).normal(size=(60, 5))
     monkeypatch.setattr(bandwidth, "DRAWN_PAIRS", 512)
-    monkeypatch.setattr(bandwidth, "BLOCK_ELEMENTS", 900)
-    found = [median_distance(Stored(np.eye(60)), 5, threads) for threads in (1, 3)]
-    assert found[0] == found[1]
-    assert (found[0].squared, found[0].pairs, found[0].exact) == (2.0, 512, False)
+    monkeypatch.setattr(bandwidth, "BLOCK_ELEMENTS", 90)
+    one, other = (median_distance(Stored(x), 5, threads) for threads in (1, 3))
+    assert one == other
 
 
 def test_equal_rows_have_no_bandwidth() -> None:
