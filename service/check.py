@@ -32,10 +32,13 @@ from service.results import (
     PValue,
     Results,
     ResultsAtK,
+    Scale,
     Undefined,
     at_k,
     estimate_of,
     mean_of,
+    p_value,
+    unpaired_estimate,
 )
 
 __all__ = [
@@ -52,6 +55,7 @@ __all__ = [
     "Results",
     "ResultsAtK",
     "Role",
+    "Scale",
     "Slot",
     "Undefined",
     "Warned",
@@ -63,8 +67,10 @@ __all__ = [
     "models",
     "named",
     "optional",
+    "p_value",
     "relevance",
     "table",
+    "unpaired_estimate",
     "vectors",
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import (
     Any,
     ClassVar,
@@ -23,13 +25,16 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from service.numerics.moments import Units
+from service.numerics.permutation_test import PermutationTest
 from service.numerics.resampling import (
     FEWEST_UNITS,
     Interval,
     Unit,
+    clopper_pearson,
     jackknife_t,
     share_change_interval,
     share_interval,
+    two_sample_jackknife_t,
 )
 from service.numerics.rows import Floats
 from service.references import Model
@@ -177,6 +182,32 @@ class PValue(Estimate):
     """The smallest value there could have been."""
 
 
+def p_value(test: PermutationTest | Undefined, level: float) -> PValue:
+    if isinstance(test, Undefined):
+        return PValue.build(  # type: ignore[no-any-return]
+            estimate=test, interval=test, exceedances=0, permutations=0, exact=False, p_min=1.0
+        )
+    exact = Undefined(code="exact", message="All distinct labellings were looked at.")
+    interval: Interval | Undefined = exact
+    if test.low is not None and test.high is not None:
+        interval = Interval(
+            low=test.low,
+            high=test.high,
+            level=level,
+            method="clopper_pearson",
+            unit="permutation",
+            resamples=test.permutations,
+        )
+    return PValue.build(  # type: ignore[no-any-return]
+        estimate=test.p,
+        interval=interval,
+        exceedances=test.exceedances,
+        permutations=test.permutations,
+        exact=test.exact,
+        p_min=test.p_min,
+    )
+
+
 class Params(Model):
     """Parameters every check understands."""
 
@@ -236,6 +267,81 @@ def estimate_of(
     else:
         interval = jackknife_t(value, deleted, params.level, unit)
     return cast(Estimate, Estimate.build(estimate=value, interval=interval))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """
+    A scale on which an interval is made.
+
+    Parameters
+    ----------
+    at : the estimate on this scale; so are the values without each unit
+    back : an increasing map to the scale of the report
+    """
+
+    at: float
+    back: Callable[[float], float]
+
+
+def unpaired_estimate(
+    value: float | Undefined,
+    without: tuple[Floats, Floats],
+    params: Params,
+    unit: Unit,
+    scale: Scale | None = None,
+    share: bool = False,
+) -> Estimate:
+    """
+    An estimate from two independent samples with the interval its leave-one-out values allow.
+
+    Parameters
+    ----------
+    value : float or the reason why there is none
+    without : the statistic without each unit of the one sample, and of the other
+    params : for `level` and `census`
+    unit : what is left out
+    scale : where the interval is made, if that is not the scale of the report
+    share : whether it is a probability that a member of one sample exceeds one of the other: the
+        interval is then never narrower than the exact one of a share of the smaller sample, which
+        bounds its variance (Birnbaum & Klose, Ann. Math. Statist. 28, 1957)
+    """
+    if isinstance(value, Undefined):
+        return cast(Estimate, Estimate.build(estimate=value, interval=value))
+    few = min(len(side) for side in without)
+    interval: Interval | Undefined
+    if params.census:
+        interval = Undefined(code="census", message="The rows are the whole population.")
+    elif few < FEWEST_UNITS:
+        interval = Undefined(
+            code=f"too_few_{unit}s",
+            message=f"{few} {unit}s on one side; an interval needs at least {FEWEST_UNITS} on each.",
+        )
+    elif not all(np.isfinite(side).all() for side in without):
+        interval = Undefined(
+            code="undefined_without_a_unit",
+            message=f"The value is undefined when some {unit} is left out.",
+        )
+    else:
+        at = value if scale is None else scale.at
+        interval = two_sample_jackknife_t(at, *without, params.level, unit)
+        if scale is not None:
+            ends = {"low": scale.back(interval.low), "high": scale.back(interval.high)}
+            interval = interval.model_copy(update=ends)
+        if share:
+            interval = _no_narrower_than_exact(value, interval, few)
+    return cast(Estimate, Estimate.build(estimate=value, interval=interval))
+
+
+def _no_narrower_than_exact(value: float, interval: Interval, trials: int) -> Interval:
+    low, high = clopper_pearson(value * trials, trials, interval.level)
+    return interval.model_copy(
+        update={
+            "low": max(0.0, min(interval.low, low)),
+            "high": min(1.0, max(interval.high, high)),
+            "method": "jackknife_t+clopper_pearson",
+        }
+    )
 
 
 def mean_of(

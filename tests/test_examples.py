@@ -82,6 +82,10 @@ async def _gate(
                 "dataset": answer.json()["id"],
                 **({"column": column} if column else {}),
             }
+        for name in inputs.keys() & NAMED.keys():
+            named = await client.put(f"/v1/baselines/{NAMED[name]}", json=inputs[name])
+            named.raise_for_status()
+            inputs[name] = {"baseline": NAMED[name]}
         body = {"policy": policy, "inputs": inputs}
         run = (await client.post("/v1/gates", json=body)).raise_for_status().json()
         for job in run["jobs"].values():
@@ -91,6 +95,8 @@ async def _gate(
 
 
 Bound = dict[str, tuple[Path, str | None]]
+NAMED = {"approved": "abstracts"}
+"""Inputs that are bound as baselines, by their name."""
 HALVES, CLINC = EXAMPLES / "scifact_halves", EXAMPLES / "clinc_intents"
 PACKAGES = EXAMPLES / "debian_packages"
 INTENTS: Bound = {"intents": (CLINC / "rows.csv", "intent")}
@@ -108,6 +114,9 @@ BINDINGS: dict[str, Bound] = {
         **INTENTS,
     },
     "index_precision": {"rows": (CLINC / "e5small_q4.npy", None)},
+    "nightly_batch": {
+        "approved": (HALVES / "minilm/fit_A.npy", None), "batch": (HALVES / "minilm/A.npy", None),
+    },
     "model_upgrade": {
         **{
             f"{role}_{part}": (PACKAGES / f"{encoder}_{file}.npy", None)
@@ -133,6 +142,7 @@ def judged(name: str, changes: Bound | None = None) -> dict[str, Any]:
         ("group_structure_kept", "fail"),
         ("index_precision", "pass"),
         ("model_upgrade", "pass"),
+        ("nightly_batch", "pass"),
     ],
 )
 def test_a_sample_policy_has_the_verdict_its_comment_states(name: str, verdict: str) -> None:
@@ -212,6 +222,42 @@ def test_an_unchanged_model_loses_nothing() -> None:
     found = judged("model_upgrade", same)
     assert found["verdict"] == "pass"
     assert found["rules"][2]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("batch", "failing"),
+    [
+        (PACKAGES / "minilm_texts.npy", {"drift.mean_shift", "drift.classifier.auc"}),
+        (
+            HALVES / "e5small_q4/A.npy",
+            {"drift.mean_shift", "drift.classifier.auc", "drift.spread_ratio"},
+        ),
+    ],
+)
+def test_a_batch_of_other_texts_or_another_encoder_is_blocked(
+    batch: Path, failing: set[str]
+) -> None:
+    """By the rules that each of them should break."""
+    found = judged("nightly_batch", {"batch": (batch, None)})
+    assert found["verdict"] == "fail"
+    blocking = [rule for rule in found["rules"] if rule["rule"]["level"] == "block"]
+    assert {rule["rule"]["measure"] for rule in blocking if rule["verdict"] == "fail"} == failing
+
+
+def test_the_approved_batch_itself_has_not_drifted() -> None:
+    """A shift of 0 [0, 0] has its ends cut at 0; it is no value that all units happen to share."""
+    found = judged("nightly_batch", {"batch": BINDINGS["nightly_batch"]["approved"]})
+    assert found["verdict"] == "pass"
+    assert found["rules"][0]["interval"]["high"] == 0
+
+
+def test_a_batch_of_thirty_rows_shows_nothing(tmp_path: Path) -> None:
+    """Not finding drift is no pass."""
+    np.save(tmp_path / "few.npy", np.load(HALVES / "minilm/A.npy")[:30])
+    found = judged("nightly_batch", {"batch": (tmp_path / "few.npy", None)})
+    assert found["verdict"] == "inconclusive"
+    wide = next(rule for rule in found["rules"] if rule["rule"]["measure"].endswith("auc"))
+    assert (wide["verdict"], wide["needed"]["unit"]) == ("inconclusive", "rows")
 
 
 @pytest.mark.parametrize("file", sorted((EXAMPLES / "policies").glob("*.yaml")), ids=str)

@@ -11,6 +11,7 @@ import numpy as np
 
 from service.check import Context
 from service.checks.compression import compression
+from service.checks.drift import drift
 from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
 from service.checks.model_comparison import model_comparison
@@ -32,6 +33,11 @@ def main() -> None:
         {"models": {"warm": Dataset(rows)}, "groups": groups}
     )
     group_structure.run(Context(), inputs, group_structure.params())
+    drift.run(
+        Context(),
+        drift.inputs.model_validate({"baseline": Dataset(rows[:60]), "batch": Dataset(rows[60:])}),
+        drift.params(),
+    )
     for given in (rows, rows.astype(np.float64), rows.astype(np.float16)):
         given.flags.writeable = False  # as mapped rows are
         neighbour_stability.run(

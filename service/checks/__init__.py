@@ -5,6 +5,7 @@ from __future__ import annotations
 from service.check import Check
 from service.checks.compression import compression
 from service.checks.cosine_floor import cosine_floor
+from service.checks.drift import drift
 from service.checks.geometry import geometry
 from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
@@ -26,5 +27,6 @@ CATALOGUE: tuple[Check, ...] = (
     compression,
     model_comparison,
     seed_contrasts,
+    drift,
     power,
 )

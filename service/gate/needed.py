@@ -27,7 +27,7 @@ MOST_NEEDED = 100
 """Above this many times the units there are, no useful number can be named."""
 SHARE = "jackknife_t+clopper_pearson"
 PAIRED = "student_t"
-COUNTING_UNITS = ("jackknife_t", "fisher_z", PAIRED, SHARE)
+COUNTING_UNITS = ("jackknife_t", "two_sample_jackknife_t", "fisher_z", PAIRED, SHARE)
 """Methods whose `resamples` are the units there are, and whose error falls with their root."""
 
 

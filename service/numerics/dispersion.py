@@ -14,12 +14,12 @@ from service.numerics.moments import Units
 from service.numerics.partition import Partition
 from service.numerics.permanova import (
     TIE,
-    PermutationTest,
     Slabs,
     Step,
     arrangement_batches,
     slabs,
 )
+from service.numerics.permutation_test import PermutationTest
 from service.numerics.rows import Floats, Source, ordered_map
 
 MEDIAN_STEPS = 200

@@ -17,7 +17,8 @@ from service.numerics.compiled import (
     stream_key,
 )
 from service.numerics.design import Design
-from service.numerics.resampling import clopper_pearson
+from service.numerics.moments import Units
+from service.numerics.permutation_test import PermutationTest
 from service.numerics.rows import BLOCK_ELEMENTS, Floats, Source, ordered_map
 from service.numerics.vector import LANES
 
@@ -73,40 +74,23 @@ def slabs(source: Source, shift: Floats, design: Design, threads: int) -> Slabs:
     return out
 
 
-@dataclass(frozen=True)
-class PermutationTest:
-    """
-    A permutation p-value.
-
-    Attributes
-    ----------
-    p : float
-        (b + 1) / (B + 1) for B random arrangements, b / N for all N.
-    low, high : float or None
-        Clopper-Pearson interval of the Monte Carlo error; None when exact.
-    exceedances, permutations : int
-        b, and B or N.
-    exact : bool
-    p_min : float
-        The smallest p there could have been.
-    """
-
-    p: float
-    low: float | None
-    high: float | None
-    exceedances: int
-    permutations: int
-    exact: bool
-    p_min: float
-
-    @classmethod
-    def of(cls, exceedances: int, permutations: int, exact: bool, level: float) -> PermutationTest:
-        if exact:
-            p = exceedances / permutations
-            return cls(p, None, None, exceedances, permutations, True, 1 / permutations)
-        low, high = clopper_pearson(exceedances, permutations, level)
-        p = (exceedances + 1) / (permutations + 1)
-        return cls(p, low, high, exceedances, permutations, False, 1 / (permutations + 1))
+def item_squares(source: Source, mean: Floats, design: Design, x: Slabs) -> Floats:
+    """Sum of squared deviations of each item's rows, (u,); of single rows as the slabs round them."""
+    if design.items == source.n:
+        total = np.zeros(source.n)
+        for slab in x:
+            total += np.einsum("ij,ij->i", slab, slab, dtype=np.float64)
+        return total
+    items = Units(design.rows, design.starts, "group")
+    found = []
+    for span in items.chunks(source.d):
+        lengths = []
+        for piece in items.pieces(*span, source.d):
+            x = source.take(piece) - mean
+            lengths.append(np.einsum("ij,ij->i", x, x))
+        starts = items.starts[span[0] : span[1]] - items.starts[span[0]]
+        found.append(np.add.reduceat(np.concatenate(lengths), starts))
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,16 @@ class Interval(Model):
     level: float
     """Nominal coverage."""
     method: str
-    """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares, `bca`, `max_t`,
-    `fisher_z`, `bonferroni_t`, `student_t` or `clopper_pearson`."""
+    """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares,
+    `two_sample_jackknife_t`, `bca`, `max_t`, `fisher_z`, `bonferroni_t`, `student_t` or
+    `clopper_pearson`."""
     unit: Unit
     """What was left out, or drawn, at a time."""
     resamples: int
     """Number of resamples: units left out in turn, bootstrap draws, or permutations."""
 
 
-def t_quantile(p: float, df: int) -> float:
+def t_quantile(p: float, df: float) -> float:
     """Quantile of Student's t (scipy.special: its stats package takes a second to import)."""
     return float(special.stdtrit(df, p))
 
@@ -95,6 +96,48 @@ def jackknife_t(estimate: float, deleted: Floats, level: float, unit: Unit) -> I
         method="jackknife_t",
         unit=unit,
         resamples=len(deleted),
+    )
+
+
+def two_sample_jackknife_t(
+    estimate: float, first: Floats, second: Floats, level: float, unit: Unit
+) -> Interval:
+    """
+    The same for a statistic of two independent samples: squared errors and biases of the sides add.
+
+    Degrees of freedom are Welch's, so that a small side is not read as if it were as large as both.
+
+    Parameters
+    ----------
+    estimate : float
+    first, second : (a,), (b,) float64, 2 or more of each
+        The statistic without each unit of one side in turn.
+    level : float in (0, 1)
+    unit : what is left out at a time
+
+    References
+    ----------
+    Arvesen, "Jackknifing U-statistics", Ann. Math. Statist. 40(6), 1969; Welch, "The generalization of
+    Student's problem when several different population variances are involved", Biometrika 34, 1947.
+    """
+    sides = (first, second)
+    errors = np.array([jackknife_se(side) for side in sides])
+    largest = float(errors.max())
+    half = 0.0
+    if largest > 0:
+        squares = np.square(errors / largest)
+        df = squares.sum() ** 2 / sum(
+            square**2 / (len(side) - 1) for square, side in zip(squares, sides, strict=True)
+        )
+        half = t_quantile((1 + level) / 2, df) * largest * float(np.sqrt(squares.sum()))
+    corrected = estimate - sum(jackknife_bias(estimate, side) for side in sides)
+    return Interval(
+        low=min(estimate, corrected) - half,
+        high=max(estimate, corrected) + half,
+        level=level,
+        method="two_sample_jackknife_t",
+        unit=unit,
+        resamples=len(first) + len(second),
     )
 
 

@@ -50,6 +50,7 @@ ON_UNIT_ROWS: dict[tuple[str, str], Callable[[Array], float]] = {
 }
 
 COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
+    ("drift", "batch_units"): lambda i: f"other {i % 7}",
     ("group_structure", "strata"): lambda i: i % 2,
     ("group_structure", "units"): lambda i: i % 12,
     ("group_structure", "levels"): lambda i: i // 6 % 2,
@@ -467,10 +468,10 @@ def stacked(check: Check, made: Made) -> Iterator[tuple[list[str], Array]]:
             yield names, np.vstack([made[name] for name in names])
     if several:
         return
-    for slots in row_sets(check).values():
-        names = [name for slot in slots for name in names_of(slot) if name in made]
-        if any(slot.required for slot in slots):
-            yield names, np.vstack([made[name] for name in names])
+    needed = [some for some in row_sets(check).values() if any(slot.required for slot in some)]
+    names = [name for some in needed for slot in some for name in names_of(slot) if name in made]
+    if names:
+        yield names, np.vstack([made[name] for name in names])
 
 
 def unit_of(x: Array) -> Array:

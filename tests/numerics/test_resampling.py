@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats._resampling import BootstrapResult
@@ -22,6 +22,7 @@ from service.numerics.resampling import (
     simultaneous,
     t_quantile,
     t_test,
+    two_sample_jackknife_t,
 )
 from service.numerics.rows import Directions
 
@@ -367,3 +368,28 @@ def test_fishers_interval_needs_four_units_and_less_than_one() -> None:
     assert fisher_z(1.0, 30, 0.95, "group") is None
     assert fisher_z(-1.0, 30, 0.95, "group") is None
     assert fisher_z(0.5, 4, 0.95, "group") is not None
+
+
+@given(
+    st.lists(st.floats(-100, 100), min_size=2, max_size=12),
+    st.lists(st.floats(-100, 100), min_size=2, max_size=12),
+    levels,
+)
+def test_the_two_sample_jackknife_of_a_difference_of_means_is_welchs_t(
+    first: list[float], second: list[float], level: float
+) -> None:
+    """Closed form: scipy's confidence interval of the t test with unequal variances."""
+    x, y = np.array(first), np.array(second)
+    assume(np.ptp(x) > 1e-3 and np.ptp(y) > 1e-3)
+    value = y.mean() - x.mean()
+    without = (y.mean() - (x.sum() - x) / (len(x) - 1), (y.sum() - y) / (len(y) - 1) - x.mean())
+    got = two_sample_jackknife_t(float(value), *without, level, "row")
+    wanted = stats.ttest_ind(y, x, equal_var=False).confidence_interval(level)
+    assert (got.low, got.high) == pytest.approx((wanted.low, wanted.high), rel=1e-6, abs=1e-9)
+    assert (got.method, got.resamples) == ("two_sample_jackknife_t", len(x) + len(y))
+
+
+def test_two_samples_without_spread_have_an_interval_without_width() -> None:
+    """Closed form."""
+    got = two_sample_jackknife_t(1.0, np.ones(5), np.ones(6), 0.95, "row")
+    assert (got.low, got.high) == (1, 1)

@@ -19,7 +19,6 @@ from service.check import (
     optional,
 )
 from service.dataset import Dataset, Labels
-from service.numerics.permanova import PermutationTest
 from service.numerics.resampling import (
     Interval,
 )
@@ -260,29 +259,3 @@ class GroupStructure(Results):
                     + (f", p {pair.r2_test.p:.3g}." if pair.r2_test.p is not None else ".")
                 )
         return lines
-
-
-def p_value(test: PermutationTest | Undefined, level: float) -> PValue:
-    if isinstance(test, Undefined):
-        return PValue.build(  # type: ignore[no-any-return]
-            estimate=test, interval=test, exceedances=0, permutations=0, exact=False, p_min=1.0
-        )
-    exact = Undefined(code="exact", message="All distinct labellings were looked at.")
-    interval: Interval | Undefined = exact
-    if test.low is not None and test.high is not None:
-        interval = Interval(
-            low=test.low,
-            high=test.high,
-            level=level,
-            method="clopper_pearson",
-            unit="permutation",
-            resamples=test.permutations,
-        )
-    return PValue.build(  # type: ignore[no-any-return]
-        estimate=test.p,
-        interval=interval,
-        exceedances=test.exceedances,
-        permutations=test.permutations,
-        exact=test.exact,
-        p_min=test.p_min,
-    )

@@ -12,6 +12,7 @@ from service.check import (
     Estimate,
     Undefined,
     estimate_of,
+    p_value,
 )
 from service.checks.group_structure.declared import (
     CENSUS,
@@ -24,7 +25,6 @@ from service.checks.group_structure.declared import (
     GroupStructureInputs,
     GroupStructureParams,
     ModelStructure,
-    p_value,
 )
 from service.checks.group_structure.extras import dose_response, performance
 from service.checks.group_structure.labelled import Labelled
@@ -43,7 +43,12 @@ from service.numerics.partition import (
     without_each_group,
     without_each_unit,
 )
-from service.numerics.permanova import Slabs, between_test, expected_between, slabs
+from service.numerics.permanova import (
+    between_test,
+    expected_between,
+    item_squares,
+    slabs,
+)
 from service.numerics.resampling import (
     Unit,
     bca,
@@ -174,7 +179,7 @@ def _between(
         return {**dict.fromkeys(keys, ZERO_TOTAL), "p": none, "p_f2": none}
     with context.stage(f"{name}_permutations") as step:
         x = slabs(source, parts.mean, design, context.threads)
-        squares = _squares(source, parts.mean, design, x)
+        squares = item_squares(source, parts.mean, design, x)
         tests = between_test(
             x, squares, design, parts.ss_total, params.permutations, context.seed, params.level,
             context.threads, step,
@@ -204,25 +209,6 @@ def _between(
         "pseudo_f2": f2,
         "p_f2": p_value(lone if isinstance(f2, Undefined) else tests.f2 or lone, params.level),
     }
-
-
-def _squares(source: Source, mean: Floats, design: Design, x: Slabs) -> Floats:
-    """Sum of squared deviations of each item's rows, (u,); of single rows as the slabs round them."""
-    if design.items == source.n:
-        total = np.zeros(source.n)
-        for slab in x:
-            total += np.einsum("ij,ij->i", slab, slab, dtype=np.float64)
-        return total
-    items = Units(design.rows, design.starts, "group")
-    found = []
-    for span in items.chunks(source.d):
-        lengths = []
-        for piece in items.pieces(*span, source.d):
-            x = source.take(piece) - mean
-            lengths.append(np.einsum("ij,ij->i", x, x))
-        starts = items.starts[span[0] : span[1]] - items.starts[span[0]]
-        found.append(np.add.reduceat(np.concatenate(lengths), starts))
-    return np.concatenate(found)
 
 
 def _bca(

@@ -7,11 +7,11 @@ import numpy as np
 from service.check import (
     Context,
     Undefined,
+    p_value,
 )
 from service.checks.group_structure.declared import (
     DispersionTest,
     GroupStructureParams,
-    p_value,
 )
 from service.checks.group_structure.labelled import Labelled
 from service.errors import TooFewGroups
@@ -27,7 +27,7 @@ from service.numerics.moments import Units
 from service.numerics.partition import (
     Partition,
 )
-from service.numerics.permanova import PermutationTest
+from service.numerics.permutation_test import PermutationTest
 from service.numerics.rows import Floats, Source
 
 FEWEST_DISPERSED = 5

@@ -1,0 +1,43 @@
+"""The p-value of a permutation test, and how exact it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.numerics.resampling import clopper_pearson
+
+
+@dataclass(frozen=True)
+class PermutationTest:
+    """
+    A permutation p-value.
+
+    Attributes
+    ----------
+    p : float
+        (b + 1) / (B + 1) for B random arrangements, b / N for all N.
+    low, high : float or None
+        Clopper-Pearson interval of the Monte Carlo error; None when exact.
+    exceedances, permutations : int
+        b, and B or N.
+    exact : bool
+    p_min : float
+        The smallest p there could have been.
+    """
+
+    p: float
+    low: float | None
+    high: float | None
+    exceedances: int
+    permutations: int
+    exact: bool
+    p_min: float
+
+    @classmethod
+    def of(cls, exceedances: int, permutations: int, exact: bool, level: float) -> PermutationTest:
+        if exact:
+            p = exceedances / permutations
+            return cls(p, None, None, exceedances, permutations, True, 1 / permutations)
+        low, high = clopper_pearson(exceedances, permutations, level)
+        p = (exceedances + 1) / (permutations + 1)
+        return cls(p, low, high, exceedances, permutations, False, 1 / (permutations + 1))

@@ -1,0 +1,261 @@
+"""
+False alarms, power and intervals of `drift`, on Gaussian rows and on real embeddings.
+
+Prints the tables of drift.md: how often each p is at or below .05 where both sides come from one
+population, with and without units, and where a shift was planted; and how often intervals hold the
+truth. About twenty minutes on one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+from threadpoolctl import threadpool_limits
+
+from service.check import Context
+from service.checks.drift import drift
+from service.dataset import Dataset, Labels
+from service.numerics.discriminant import Halves, discriminant
+from service.numerics.joined import Joined
+from service.numerics.moments import Units
+from service.numerics.rows import Stored
+
+Array = NDArray[Any]
+CLINC = Path(__file__).parent.parent / "tests/data/clinc150"
+NULL_RUNS, RUNS, PERMUTATIONS, ALPHA = 2000, 500, 199, 0.05
+D = 16
+P_VALUES: dict[str, Callable[[Any], Any]] = {
+    "F": lambda r: r.permanova.p,
+    "F2": lambda r: r.permanova.p_f2,
+    "spread": lambda r: r.dispersion.p,
+    "MMD": lambda r: r.mmd.gaussian_p,
+    "MMD linear": lambda r: r.mmd.linear_p,
+    "AUC": lambda r: r.classifier.p,
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Two sides, and the unit of each row of either where rows belong together."""
+
+    baseline: Array
+    batch: Array
+    units: tuple[Array, Array] | None = None
+    normalise: bool = True
+
+
+Draw = Callable[[np.random.Generator], Drawn]
+
+
+def run(drawn: Drawn, seed: int) -> Any:
+    """The results of the check."""
+    units = {}
+    if drawn.units is not None:
+        units = {
+            f"{side}_units": Labels.of([f"{side} {u}" for u in own])
+            for side, own in zip(("baseline", "batch"), drawn.units, strict=True)
+        }
+    inputs = drift.inputs(baseline=Dataset(drawn.baseline), batch=Dataset(drawn.batch), **units)
+    params = drift.params(permutations=PERMUTATIONS, normalise=drawn.normalise)
+    return drift.run(Context(seed=seed), inputs, params)
+
+
+def gaussian(
+    n: int, m: int, shift: float = 0.0, spread: float = 1.0, share: float | None = None
+) -> Draw:
+    """
+    Rows of 16 dimensions; the batch is moved by `shift` root mean squares, or `spread` times as wide.
+
+    With `share`, both sides mix two clusters three deviations apart, the batch `share` of the second
+    and the baseline half.
+    """
+
+    def draw(random: np.random.Generator) -> Drawn:
+        a, b = random.normal(size=(n, D)), np.sqrt(spread) * random.normal(size=(m, D))
+        b[:, 0] += shift * np.sqrt(D)
+        if share is not None:
+            a[:, 0] += 3 * (random.random(n) < 0.5)
+            b[:, 0] += 3 * (random.random(m) < share)
+        return Drawn(a, b, normalise=False)
+
+    return draw
+
+
+def clustered(named: bool) -> Draw:
+    """20 and 25 units of one to eight rows that share half of their variance."""
+
+    def draw(random: np.random.Generator) -> Drawn:
+        sides = []
+        for units in (20, 25):
+            owner = np.repeat(np.arange(units), random.integers(1, 9, size=units))
+            own = random.normal(size=(units, D))[owner]
+            sides.append((own + random.normal(size=own.shape), owner))
+        (a, ours), (b, theirs) = sides
+        return Drawn(a, b, (ours, theirs) if named else None, normalise=False)
+
+    return draw
+
+
+@cache
+def clinc() -> tuple[Array, Array, Array]:
+    """Rows, intents and domains."""
+    lines = (CLINC / "rows.csv").read_text().splitlines()[1:]
+    columns = [line.split(",") for line in lines]
+    return (
+        np.load(CLINC / "minilm.npy").astype(np.float64),
+        np.unique([one[1] for one in columns], return_inverse=True)[1],
+        np.unique([one[2] for one in columns], return_inverse=True)[1],
+    )
+
+
+def utterances(n: int, shift: float = 0.0, spread: float = 1.0, share: float | None = None) -> Draw:
+    """
+    Utterances drawn without replacement; changes as in `gaussian`, on unit rows about their mean.
+
+    With `share`, so much of the batch is about banking, a tenth of all utterances.
+    """
+
+    def draw(random: np.random.Generator) -> Drawn:
+        x, _, domains = clinc()
+        order = random.permutation(len(x))
+        a, rest = order[:n], order[n:]
+        b = rest[:n]
+        if share is not None:
+            about = rest[domains[rest] == 1]
+            others = rest[domains[rest] != 1]
+            few = round(share * n)
+            b = np.concatenate([about[:few], others[: n - few]])
+        mean = x.mean(axis=0)
+        away = x - mean
+        root = np.sqrt(np.square(away).sum(axis=1).mean())
+        towards = random.normal(size=x.shape[1])
+        towards *= shift * root / np.linalg.norm(towards)
+        return Drawn(x[a], mean + np.sqrt(spread) * away[b] + towards)
+
+    return draw
+
+
+def intents(named: bool) -> Draw:
+    """Four utterances each of 30 intents against those of 30 others: the intents are the units."""
+
+    def draw(random: np.random.Generator) -> Drawn:
+        x, groups, _ = clinc()
+        order = random.permutation(len(x))
+        chosen = random.permutation(150)[:60]
+        rows = [order[groups[order] == g][:4] for g in chosen]
+        a, b = np.concatenate(rows[:30]), np.concatenate(rows[30:])
+        return Drawn(x[a], x[b], (groups[a], groups[b]) if named else None)
+
+    return draw
+
+
+NULL: dict[str, Draw] = {
+    "Gaussian, 40 and 60 rows": gaussian(40, 60),
+    "Gaussian, 8 and 200 rows": gaussian(8, 200),
+    "utterances, 100 and 100": utterances(100),
+    "Gaussian units, named": clustered(True),
+    "Gaussian units, not named": clustered(False),
+    "intents as units, named": intents(True),
+    "intents as units, not named": intents(False),
+}
+PLANTED: dict[str, Draw] = {
+    "Gaussian, mean moved by .15": gaussian(100, 100, shift=0.15),
+    "Gaussian, mean moved by .25": gaussian(100, 100, shift=0.25),
+    "Gaussian, spread 1.15 times": gaussian(100, 100, spread=1.15),
+    "Gaussian, spread 1.3 times": gaussian(100, 100, spread=1.3),
+    "Gaussian, second cluster .5 to .7": gaussian(100, 100, share=0.7),
+    "utterances, mean moved by .1": utterances(100, shift=0.1),
+    "utterances, mean moved by .2": utterances(100, shift=0.2),
+    "utterances, spread .85 times": utterances(100, spread=0.85),
+    "utterances, spread .7 times": utterances(100, spread=0.7),
+    "utterances, one domain .1 to .3": utterances(100, share=0.3),
+    "utterances, one domain .1 to .5": utterances(100, share=0.5),
+}
+
+
+def alarms(cases: dict[str, Draw], runs: int) -> None:
+    """Share of runs in which each p, and the smallest of all, is at or below alpha."""
+    print(f"| case | {' | '.join(P_VALUES)} | smallest |")
+    print("|---|" + "--:|" * (len(P_VALUES) + 1))
+    for name, draw in cases.items():
+        counted: dict[str, int] = dict.fromkeys(P_VALUES, 0)
+        defined: dict[str, int] = dict.fromkeys(P_VALUES, 0)
+        any_of = 0
+        for number in range(runs):
+            results = run(draw(np.random.default_rng([7, number])), number)
+            found = {key: read(results).estimate for key, read in P_VALUES.items()}
+            hits = {key: p is not None and p <= ALPHA for key, p in found.items()}
+            for key in P_VALUES:
+                counted[key] += hits[key]
+                defined[key] += found[key] is not None
+            any_of += any(hits.values())
+        cells = [
+            f"{counted[key] / runs:.3f}" if defined[key] == runs else "null" for key in P_VALUES
+        ]
+        print(f"| {name} | {' | '.join(cells)} | {any_of / runs:.3f} |", flush=True)
+
+
+def true_auc(drawn: Drawn, seed: int, gap: float, spread: float) -> float:
+    """The AUC that the classifier fitted on these rows has on all rows of the two Gaussians."""
+    n, m = len(drawn.baseline), len(drawn.batch)
+    codes = np.repeat([0, 1], [n, m])
+    train = Halves.of(Units.rows(n + m), codes, seed).train
+    rows = Joined(Stored(drawn.baseline), Stored(drawn.batch))
+    fitted = discriminant(rows, train, codes[train], 1)
+    return float(ndtr(fitted.direction[0] * gap / np.sqrt(1 + spread)))
+
+
+def intervals(runs: int) -> None:
+    """Share of runs in which the interval of an effect holds the truth, or lies below or above it."""
+    print("| rows | mean moved by | spread | effect | truth | covered | missed below | above |")
+    print("|--:|--:|--:|---|--:|--:|--:|--:|")
+    for n, shift, spread in (
+        (10, 0.0, 1.0), (10, 0.3, 1.0), (50, 0.0, 1.0), (50, 0.3, 1.3), (200, 0.0, 1.0),
+        (200, 0.15, 1.0), (200, 0.3, 1.3),
+    ):  # fmt: skip
+        draw = gaussian(n, n, shift, spread)
+        truths = {"mean_shift": shift, "spread_ratio": spread, "linear MMD": shift**2 * D}
+        held: dict[str, list[tuple[bool, bool]]] = {}
+        for number in range(runs):
+            drawn = draw(np.random.default_rng([n, number]))
+            results = run(drawn, number)
+            auc = true_auc(drawn, number, shift * np.sqrt(D), spread)
+            for key, value, truth in (
+                ("mean_shift", results.mean_shift, shift),
+                ("spread_ratio", results.spread_ratio, spread),
+                ("linear MMD", results.mmd.linear, truths["linear MMD"]),
+                ("AUC", results.classifier.auc, auc),
+            ):
+                low, high = value.interval.low, value.interval.high
+                held.setdefault(key, []).append((high < truth, low > truth))
+        for key, missed in held.items():
+            below, above = np.array(missed).mean(axis=0)
+            truth = f"{truths[key]:.2f}" if key in truths else "of the classifier"
+            print(
+                f"| {n} | {shift} | {spread} | {key} | {truth} | {1 - below - above:.3f} | "
+                f"{below:.3f} | {above:.3f} |",
+                flush=True,
+            )
+
+
+def main() -> None:
+    scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    with threadpool_limits(1):
+        print("## One population\n")
+        alarms(NULL, round(NULL_RUNS * scale))
+        print("\n## Planted shifts\n")
+        alarms(PLANTED, round(RUNS * scale))
+        print("\n## Intervals\n")
+        intervals(round(NULL_RUNS * scale / 2))
+
+
+if __name__ == "__main__":
+    main()
