@@ -36,6 +36,7 @@ from service.results import (
     at_k,
     estimate_of,
     mean_of,
+    mean_of_means,
 )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "estimate_of",
     "labels",
     "mean_of",
+    "mean_of_means",
     "measure",
     "models",
     "named",

@@ -12,6 +12,7 @@ from typing import (
 )
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     Field,
     GetJsonSchemaHandler,
@@ -263,3 +264,33 @@ def mean_of(
         return estimate_of(value, deleted, params, units.name, changes=own)
     value, share = (min(max(number, 0.0), 1.0) for number in (value, float(own.mean())))
     return estimate_of(value, deleted, params, units.name, share=share)
+
+
+def mean_of_means(
+    shares: Floats, codes: NDArray[np.int64], of_row: NDArray[np.int64], params: Params, unit: Unit
+) -> Estimate:
+    """
+    Mean over classes of the mean share of their rows.
+
+    Without a unit, a class is the mean of its rows left, and a class without any drops out.
+
+    Parameters
+    ----------
+    shares : (m,) by row, m >= 1
+    codes, of_row : (m,) class and unit of each row
+    """
+    _, kind = np.unique(codes, return_inverse=True)
+    _, owner = np.unique(of_row, return_inverse=True)
+    counts = np.bincount(kind)
+    means = np.bincount(kind, weights=shares) / counts
+    cells, cell = np.unique(owner * len(counts) + kind, return_inverse=True)
+    owner, kind = np.divmod(cells, len(counts))
+    size, total = np.bincount(cell), np.bincount(cell, weights=shares)
+    left = counts[kind] - size
+    moved = (size * means[kind] - total) / np.maximum(left, 1)
+    lost = left == 0
+    remaining = len(counts) - np.bincount(owner, weights=lost)
+    sums = means.sum() + np.bincount(owner, weights=np.where(lost, -means[kind], moved))
+    deleted = np.divide(sums, remaining, out=np.full(len(sums), np.nan), where=remaining > 0)
+    own = np.bincount(owner, weights=total / size) / np.bincount(owner)
+    return estimate_of(float(means.mean()), deleted, params, unit, share=float(own.mean()))
