@@ -53,6 +53,7 @@ __all__ = [
     "Results",
     "ResultsAtK",
     "Role",
+    "Shapes",
     "Slot",
     "Undefined",
     "Warned",
@@ -110,14 +111,16 @@ def models(
     most: int = 8,
     more_than: str | None = None,
     parts: Mapping[str, str] | None = None,
+    spare: tuple[str, ...] = (),
     as_many_as: Mapping[str, str] | None = None,
 ) -> Any:
     """
     Declare a role that takes `few` to `most` models over the same rows, by name.
 
     `least` and `more_than` are about their rows, as for `vectors`. A model of several matrices names
-    them in `parts`, each with a sentence on what it holds; each is a row set of its own. A part in
-    `as_many_as` needs as many rows as that parameter says.
+    them in `parts`, each with a sentence on what it holds; each is a row set of its own. Those in
+    `spare` may be left out, by all models or none. A part in `as_many_as` needs as many rows as that
+    parameter says.
     """
     several: Any = dict(parts or {})
     deep: Any = dict(as_many_as or {})
@@ -129,7 +132,10 @@ def models(
         "most": most,
         "more_than": more_than,
     }
-    return Field(json_schema_extra={**extra, "parts": several, "as_many_as": deep})
+    left_out: Any = list(spare)
+    return Field(
+        json_schema_extra={**extra, "parts": several, "spare": left_out, "as_many_as": deep}
+    )
 
 
 def relevance(*, of: str, among: str) -> Any:
@@ -256,6 +262,8 @@ class Slot:
     """The matrices of each of several models."""
     told: tuple[str, ...] = ()
     """What each of them holds, where there are several."""
+    spare: tuple[str, ...] = ()
+    """Those of them that may be left out."""
     among: str | None = None
     """The role whose rows a relevance names."""
     more_than: str | None = None
@@ -272,12 +280,24 @@ class Slot:
         """Whether a model of this role has more than one matrix."""
         return len(self.parts) > 1
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The matrices no model may leave out."""
+        return tuple(part for part in self.parts if part not in self.spare)
+
     def part(self, name: str) -> Slot:
         """One matrix of each model, as a slot of its own."""
         if not self.several:
             return self
         return replace(
-            self, rows=name, parts=(name,), told=(), deep=(), as_many_as=dict(self.deep).get(name)
+            self,
+            rows=name,
+            required=self.required and name in self.needed,
+            parts=(name,),
+            told=(),
+            spare=(),
+            deep=(),
+            as_many_as=dict(self.deep).get(name),
         )
 
     def fewest(self, params: Params) -> int:
@@ -306,6 +326,11 @@ class Parts:
 
 
 Run = Callable[..., Results]
+Shapes = Mapping[str, tuple[int, int]]
+"""Rows, and dimensions of the widest matrix, of each row set."""
+Refuse = Callable[[Mapping[str, Labels], Shapes, Any, int], object]
+"""`(columns, shapes, params, seed)`: raises for what labels and shapes forbid. It is asked before a
+job is accepted, and the check asks it again."""
 
 
 @dataclass(frozen=True)
@@ -326,6 +351,7 @@ class Check:
     memory_factor: float = 1.0
     """Memory beside the mapped inputs, in inputs; half a GiB is added."""
     parts: Parts | None = None
+    refuse: Refuse | None = None
 
     def run(self, context: Context, inputs: Inputs, params: Params) -> Results:
         """Run with single-threaded BLAS: parallelism is over blocks, so that sums never vary."""
@@ -368,6 +394,7 @@ class Check:
                 rows=declared["rows"] if of is None else _role(found, of).rows,
                 parts=tuple(parts),
                 told=tuple(parts.values()) if len(parts) > 1 else (),
+                spare=tuple(declared.get("spare", ())),
                 among=among,
                 deep=tuple(declared.get("as_many_as", {}).items()),
                 of=of,
@@ -480,6 +507,7 @@ class check:
         row_limit: int | None = None,
         memory_factor: float = 1.0,
         parts: Parts | None = None,
+        refuse: Refuse | None = None,
     ) -> None:
         self.version = version
         self.title = title
@@ -488,6 +516,7 @@ class check:
         self.row_limit = row_limit
         self.memory_factor = memory_factor
         self.parts = parts
+        self.refuse = refuse
 
     def __call__(self, function: F) -> Check:
         hints = get_type_hints(function)
@@ -508,4 +537,5 @@ class check:
             row_limit=self.row_limit,
             memory_factor=self.memory_factor,
             parts=self.parts,
+            refuse=self.refuse,
         )

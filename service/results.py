@@ -267,30 +267,40 @@ def mean_of(
 
 
 def mean_of_means(
-    shares: Floats, codes: NDArray[np.int64], of_row: NDArray[np.int64], params: Params, unit: Unit
+    values: Floats,
+    codes: NDArray[np.int64],
+    of_row: NDArray[np.int64],
+    params: Params,
+    unit: Unit,
+    kind: Literal["share", "change"] = "share",
 ) -> Estimate:
     """
-    Mean over classes of the mean share of their rows.
+    Mean over classes of the mean value of their rows.
 
     Without a unit, a class is the mean of its rows left, and a class without any drops out.
 
     Parameters
     ----------
-    shares : (m,) by row, m >= 1
+    values : (m,) by row, m >= 1
     codes, of_row : (m,) class and unit of each row
+    params : for `level` and `census`
+    unit : what `of_row` numbers
+    kind : "share" of values in [0, 1], or "change" of a difference of two such
     """
-    _, kind = np.unique(codes, return_inverse=True)
+    _, of = np.unique(codes, return_inverse=True)
     _, owner = np.unique(of_row, return_inverse=True)
-    counts = np.bincount(kind)
-    means = np.bincount(kind, weights=shares) / counts
-    cells, cell = np.unique(owner * len(counts) + kind, return_inverse=True)
-    owner, kind = np.divmod(cells, len(counts))
-    size, total = np.bincount(cell), np.bincount(cell, weights=shares)
-    left = counts[kind] - size
-    moved = (size * means[kind] - total) / np.maximum(left, 1)
+    counts = np.bincount(of)
+    means = np.bincount(of, weights=values) / counts
+    cells, cell = np.unique(owner * len(counts) + of, return_inverse=True)
+    owner, of = np.divmod(cells, len(counts))
+    size, total = np.bincount(cell), np.bincount(cell, weights=values)
+    left = counts[of] - size
+    moved = (size * means[of] - total) / np.maximum(left, 1)
     lost = left == 0
     remaining = len(counts) - np.bincount(owner, weights=lost)
-    sums = means.sum() + np.bincount(owner, weights=np.where(lost, -means[kind], moved))
+    sums = means.sum() + np.bincount(owner, weights=np.where(lost, -means[of], moved))
     deleted = np.divide(sums, remaining, out=np.full(len(sums), np.nan), where=remaining > 0)
     own = np.bincount(owner, weights=total / size) / np.bincount(owner)
+    if kind == "change":
+        return estimate_of(float(means.mean()), deleted, params, unit, changes=own)
     return estimate_of(float(means.mean()), deleted, params, unit, share=float(own.mean()))

@@ -98,13 +98,20 @@ def standardised(train: Rows, *others: Rows) -> tuple[list[Floats], int]:
     """
     from sklearn.preprocessing import StandardScaler
 
-    _, power = np.frexp(np.abs(train.astype(np.float64)).max(axis=0))
+    largest = np.maximum(train.max(axis=0).astype(float), -train.min(axis=0).astype(float))
+    _, power = np.frexp(largest)
     scale = np.ldexp(1.0, -np.clip(power, -1000, 1000))
     scaler = StandardScaler(copy=False)
-    found = [scaler.fit_transform(np.asarray(train.astype(np.float64, order="C") * scale))]
+    found = [train.astype(np.float64, order="C")]
+    found[0] *= scale
+    for which in blocks(*train.shape):
+        scaler.partial_fit(found[0][which])
+    scaler.transform(found[0])
     for x in others:
+        scaled = x.astype(np.float64, order="C")
         with np.errstate(over="ignore"):
-            scaled = np.clip(x.astype(np.float64, order="C") * scale, -FARTHEST, FARTHEST)
+            scaled *= scale
+        np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
         found.append(scaler.transform(scaled))
     # columns lie within (-1, 1), where no variance is 1: a scale of 1 stands for no variance
     return found, int(np.count_nonzero(scaler.scale_ == 1))

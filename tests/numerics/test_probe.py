@@ -18,6 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from service.numerics.probe import GRID, Fitted, Solver, choose, fit, mean_recall, standardised
 
@@ -227,6 +228,15 @@ def test_the_smallest_strength_wins_among_equals() -> None:
     tried, best = choose(x, codes, x, codes, GRID, Solver(), 1, lambda done, total: None)
     assert {one.score for one in tried} == {1.0}
     assert best == 0
+
+
+def test_blas_has_one_thread_while_a_probe_runs() -> None:
+    """Asked of every library that is loaded, between two fits."""
+    found: list[Any] = []
+    with threadpool_limits(limits=2):
+        choose(X, Y, Z, ZY, GRID, Solver(), 2, lambda done, total: found.extend(threadpool_info()))
+    counts = {one["num_threads"] for one in found if one["user_api"] == "blas"}
+    assert counts == {1}
 
 
 def same(one: Fitted, other: Fitted) -> bool:
