@@ -149,12 +149,14 @@ def labels(
     otherwise: str | None = None,
     least: int = 1,
     numeric: bool = False,
+    always: bool = False,
     default: Any = None,
 ) -> Any:
     """
     Declare a column, by default read from the dataset in role `of` and paired with its rows.
 
-    Where role `of` is left out, it is a column of the rows in role `otherwise`.
+    Where role `of` is left out, it is a column of the rows in role `otherwise`. One that is `always`
+    needed may be left out only where its rows are.
 
     It needs `least` different labels; `numeric` ones are numbers, or strings that are.
     """
@@ -163,6 +165,7 @@ def labels(
         "otherwise": otherwise,
         "least": least,
         "numeric": numeric,
+        "always": always,
     }
     return Field(default=default, json_schema_extra=extra)
 
@@ -254,6 +257,8 @@ class Slot:
     least: int = 1
     """Rows it needs, or different labels of a column."""
     numeric: bool = False
+    always: bool = False
+    """Whether a column is needed wherever its rows are given."""
     few: int = 1
     """How many models it needs."""
     most: int | None = None
@@ -401,6 +406,7 @@ class Check:
                 otherwise=declared.get("otherwise"),
                 least=declared.get("least", 1),
                 numeric=declared.get("numeric", False),
+                always=declared.get("always", False),
                 few=declared.get("few", 1),
                 most=declared.get("most"),
                 more_than=declared.get("more_than"),

@@ -78,6 +78,7 @@ def refuse(
     for group in _row_sets(given.values()):
         _refuse_unpaired(group, params, store)
     roles = [one for one in given.values() if one.slot.kind == "vectors"]
+    _refuse_unlabelled(check, given, roles)
     _refuse_dimensions([one for one in roles if one.slot.most is None])
     for matrices in _models(roles):
         _refuse_dimensions(matrices)
@@ -97,6 +98,16 @@ def refuse(
             if one.column is not None and one.slot.kind == "column"
         }
         check.refuse(columns, _shapes(roles), params, seed)
+
+
+def _refuse_unlabelled(check: Check, given: Mapping[str, Given], roles: list[Given]) -> None:
+    there = {one.slot.rows: one for one in roles}
+    for slot in check.slots:
+        if slot.always and slot.name not in given and slot.rows in there:
+            raise MissingLabels(
+                f"`{there[slot.rows].slot.rows}` is given without `{slot.name}`.",
+                [Fault(pointer=f"/inputs/{slot.name}", message="give one label for each row")],
+            )
 
 
 def _shapes(roles: Iterable[Given]) -> dict[str, tuple[int, int]]:

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from service.numerics.class_means import class_means
 from service.numerics.moments import Units
 from service.numerics.resampling import (
     FEWEST_UNITS,
@@ -275,9 +276,7 @@ def mean_of_means(
     kind: Literal["share", "change"] = "share",
 ) -> Estimate:
     """
-    Mean over classes of the mean value of their rows.
-
-    Without a unit, a class is the mean of its rows left, and a class without any drops out.
+    Mean over classes of the mean value of their rows, with an interval over units; see `class_means`.
 
     Parameters
     ----------
@@ -287,20 +286,8 @@ def mean_of_means(
     unit : what `of_row` numbers
     kind : "share" of values in [0, 1], or "change" of a difference of two such
     """
-    _, of = np.unique(codes, return_inverse=True)
-    _, owner = np.unique(of_row, return_inverse=True)
-    counts = np.bincount(of)
-    means = np.bincount(of, weights=values) / counts
-    cells, cell = np.unique(owner * len(counts) + of, return_inverse=True)
-    owner, of = np.divmod(cells, len(counts))
-    size, total = np.bincount(cell), np.bincount(cell, weights=values)
-    left = counts[of] - size
-    moved = (size * means[of] - total) / np.maximum(left, 1)
-    lost = left == 0
-    remaining = len(counts) - np.bincount(owner, weights=lost)
-    sums = means.sum() + np.bincount(owner, weights=np.where(lost, -means[of], moved))
-    deleted = np.divide(sums, remaining, out=np.full(len(sums), np.nan), where=remaining > 0)
-    own = np.bincount(owner, weights=total / size) / np.bincount(owner)
+    found = class_means(values, codes, of_row)
     if kind == "change":
-        return estimate_of(float(means.mean()), deleted, params, unit, changes=own)
-    return estimate_of(float(means.mean()), deleted, params, unit, share=float(own.mean()))
+        return estimate_of(found.value, found.deleted, params, unit, changes=found.own)
+    share = float(found.own.mean())
+    return estimate_of(found.value, found.deleted, params, unit, share=share)

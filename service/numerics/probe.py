@@ -56,6 +56,8 @@ class Fitted:
     n_iter : int
     gradient : float
         Largest partial derivative of the mean penalised loss, computed here from the coefficients.
+    constant : int
+        Columns that do not vary over the rows fitted on.
     stop : "gradient", "loss" or "iterations"
         The gradient fell to `tol`, the loss could not be lowered in float64, or iterations ran out.
     """
@@ -65,6 +67,7 @@ class Fitted:
     train_accuracy: float
     n_iter: int
     gradient: float
+    constant: int
     stop: Stop
 
     @property
@@ -141,8 +144,8 @@ def fit(train: Rows, codes: Codes, test: Rows, c: float, solver: Solver | None =
     Liu & Nocedal, "On the limited memory BFGS method for large scale optimization", Math. Program.
     45, 1989, doi:10.1007/BF01589116.
     """
-    (x, y), _ = standardised(train, test)
-    return _alone(lambda: _fitted(x, codes, y, c, solver or Solver()))
+    (x, y), constant = standardised(train, test)
+    return _alone(lambda: _fitted(x, codes, y, c, solver or Solver(), constant))
 
 
 def choose(
@@ -173,10 +176,10 @@ def choose(
     -------
     (tried, best) : one for each of `cs`, and the place of the best
     """
-    (x, y), _ = standardised(train, held_out)
+    (x, y), constant = standardised(train, held_out)
 
     def one(c: float) -> Tried:
-        fitted = _fitted(x, codes, y, c, solver)
+        fitted = _fitted(x, codes, y, c, solver, constant)
         return Tried(fitted, mean_recall(held_out_codes, fitted.predicted))
 
     def every() -> list[Tried]:
@@ -217,7 +220,9 @@ def _alone(work: Callable[[], R]) -> R:
         return work()
 
 
-def _fitted(x: Floats, codes: Codes, test: Floats, c: float, solver: Solver) -> Fitted:
+def _fitted(
+    x: Floats, codes: Codes, test: Floats, c: float, solver: Solver, constant: int
+) -> Fitted:
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=c, tol=solver.tol, max_iter=solver.max_iter)
@@ -233,6 +238,7 @@ def _fitted(x: Floats, codes: Codes, test: Floats, c: float, solver: Solver) -> 
         train_accuracy=float(np.mean(model.predict(x) == codes)),
         n_iter=n_iter,
         gradient=gradient,
+        constant=constant,
         stop=stop,
     )
 

@@ -50,6 +50,7 @@ ON_UNIT_ROWS: dict[tuple[str, str], Callable[[Array], float]] = {
 }
 
 COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
+    ("linear_probe", "split"): lambda i: ("train", "test", "validation")[i // 6 % 3],
     ("group_structure", "strata"): lambda i: i % 2,
     ("group_structure", "units"): lambda i: i % 12,
     ("group_structure", "levels"): lambda i: i // 6 % 2,
@@ -154,8 +155,8 @@ def moved_to(check: Check, name: str, values: list[Any], orders: dict[str, Array
 
 
 def required(check: Check, made: Made) -> dict[str, list[Any]]:
-    """Only the columns a check cannot do without."""
-    needed = {slot.name for slot in check.slots if slot.required}
+    """Only the columns a check cannot do without, of the rows that are there."""
+    needed = {slot.name for slot in check.slots if slot.required or slot.always}
     return {name: values for name, values in columns(check, made).items() if name in needed}
 
 
