@@ -202,7 +202,7 @@ def roles() -> Callable[..., dict[str, Any]]:
             if slot.kind == "column"
             else {"values": [[str(i)] for i in range(n)]}
             if slot.kind == "relevance"
-            else [{part: {"dataset": one} for part in slot.parts} for one in datasets]
+            else [{part: {"dataset": one} for part in slot.needed} for one in datasets]
             if slot.several
             else [{"dataset": one} for one in (datasets * slot.few)[: max(slot.few, len(datasets))]]
             if slot.most is not None

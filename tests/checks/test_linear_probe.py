@@ -355,6 +355,26 @@ def test_rows_marked_test_are_left_out_where_test_is_given() -> None:
     assert one.train_rows == other.train_rows == 160
 
 
+def test_test_rows_of_their_own_bring_their_groups() -> None:
+    """The same as by `split`: intervals by group, and groups on both sides counted."""
+    params = {"c": 1.0, "min_support": 4}
+    one, _ = probe(X, labels=NAMES, split=SPLIT, groups=GROUPS, params=params)
+    own = {"test_labels": NAMES[TEST], "test_groups": GROUPS[TEST]}
+    other, context = probe(
+        (X[TRAIN], X[TEST]), labels=NAMES[TRAIN], groups=GROUPS[TRAIN], params=params, **own
+    )
+    assert one.models == other.models
+    assert other.models["one"].accuracy.interval.unit == "group"
+    assert one.straddling_groups == other.straddling_groups > 0
+    assert "groups_on_both_sides" in {warned.code for warned in context.warnings}
+    named = [f"t{group}" for group in GROUPS[TEST]]
+    apart, _ = probe(
+        (X[TRAIN], X[TEST]), labels=NAMES[TRAIN], groups=GROUPS[TRAIN], params=params,
+        **own | {"test_groups": named},
+    )  # fmt: skip
+    assert apart.straddling_groups == 0
+
+
 def test_a_census_has_no_intervals_and_no_tests() -> None:
     params = {"c": 1.0, "census": True}
     got, _ = probe({"a": X, "b": OTHER}, labels=NAMES, split=SPLIT, params=params)
