@@ -211,12 +211,14 @@ def _alone(work: Callable[[], R]) -> R:
     """
     Work with one thread of BLAS, libraries that came with scikit-learn included.
 
-    Its warnings are silenced here, once for all threads: what they say is in `stop`.
+    Its warnings are silenced here, once for all threads: what one says is in `stop`, and codes that
+    are many for the rows are what was asked for.
     """
     from sklearn.exceptions import ConvergenceWarning
 
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         return work()
 
 
