@@ -196,9 +196,9 @@ def measure(
     return Field(json_schema_extra={"measure": declared})
 
 
-def optional(*, needs: tuple[str, ...]) -> Any:
-    """Declare results that are null without these roles and params."""
-    return Field(json_schema_extra={"needs": list(needs)})
+def optional(*, needs: tuple[str, ...], default: Any = ...) -> Any:
+    """Declare results that are null without these roles and params; `default` is for old reports."""
+    return Field(default=default, json_schema_extra={"needs": list(needs)})
 
 
 def named(place: str) -> Any:

@@ -16,6 +16,8 @@ from service.numerics.rows import Floats, Rows, blocks, ordered_map
 Codes = NDArray[np.int64]
 Stop = Literal["gradient", "loss", "iterations"]
 GRID = tuple(10.0**power for power in range(-2, 6))
+MOST_CELLS = 1 << 24  # scores and gradients that take half a GiB while two threads compute
+HISTORY = 10  # pairs of gradients that L-BFGS keeps
 FARTHEST = 1e100  # of the train rows' largest: products with coefficients stay finite
 TIED = 1e-12
 
@@ -81,6 +83,11 @@ class Tried:
 
     fitted: Fitted
     score: float
+
+
+def most_codes(n: int, d: int) -> int:
+    """How many different codes of n train rows of d dimensions fit in memory at once."""
+    return MOST_CELLS // (n + HISTORY * d)
 
 
 def standardised(train: Rows, *others: Rows) -> tuple[list[Floats], int]:

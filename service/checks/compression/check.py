@@ -23,10 +23,11 @@ from service.checks.compression.declared import (
     Native,
     Variant,
 )
+from service.checks.compression.probing import NO_TRAIN_LABELS, Probed, Probing, refuse
 from service.checks.compression.reduction import Kept, Nothing, Reductions
 from service.errors import Fault, InvalidRequest
 from service.numerics import agreement
-from service.numerics.coded import Coded, chunks
+from service.numerics.coded import chunks
 from service.numerics.moments import Units
 from service.numerics.neighbours import Ids, Queries, Search
 from service.numerics.rows import Floats
@@ -49,6 +50,7 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
     ),
     sources=("arXiv:2205.13147", "doi:10.1137/080731992", "doi:10.1093/biomet/26.4.404"),
     memory_factor=3.0,
+    refuse=refuse,
 )
 def compression(
     context: Context, inputs: CompressionInputs, params: CompressionParams
@@ -66,16 +68,23 @@ def compression(
             f"`vectors` has {d} dimensions and none of `dims` is smaller.",
             [Fault(pointer="/params/dims", message=f"name a number below {d}")],
         )
+    columns = {"labels": inputs.labels, "train_labels": inputs.train_labels}
+    shapes = {"rows": inputs.vectors.vectors.shape}
+    if inputs.train is not None:
+        shapes["train"] = inputs.train.vectors.shape
+    given = {name: column for name, column in columns.items() if column is not None}
+    refuse(given, shapes, params, context.seed)
     return _Compared(context, inputs, params).results()
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The neighbours of every row."""
+    """The neighbours of every row, and what a probe gives."""
 
     ids: Ids
     hits: Floats | None
     unresolved: int
+    probed: Probed | None
 
 
 @dataclass
@@ -90,6 +99,7 @@ class _Compared:
         self.n, self.d = self.inputs.vectors.vectors.shape
         groups = self.inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
+        self.probing = Probing.of(self.inputs, self.params)
         self.reductions = Reductions(self.inputs, self.params, self.context.threads)
 
     def results(self) -> Compression:
@@ -104,17 +114,18 @@ class _Compared:
                 return lambda done, total: step(100 * place + 100 * done // total, 100 * searches)
 
             given = self.reductions.native()
-            before = self._found(given.rows, tell(0))
+            before = self._found(given, tell(0))
             for kept in self.reductions.all(found):
                 place = 1 + len(variants)
                 variants[kept.name] = self._variant(kept, before, tell(place))
                 step(100 * (place + 1), 100 * searches)
         in_order = {name: variants[name] for name in names}
-        native = Native(
+        native = Native.build(
             dimensions=self.d,
             bytes_per_vector=given.bytes_per_vector,
             unresolved=before.unresolved,
             label_precision={self.params.k: self._precision(before)},
+            **self._probe(before),
         )
         train = self.inputs.train
         return Compression(
@@ -129,7 +140,8 @@ class _Compared:
             frontier=_frontier(native, in_order, self.params.k),
         )
 
-    def _found(self, rows: Coded, step: Callable[[int, int], None]) -> _Found:
+    def _found(self, kept: Kept, step: Callable[[int, int], None]) -> _Found:
+        rows = kept.rows
         search = Search(rows, self.context.threads)
         ids, unresolved = np.empty((self.n, self.params.k), np.int32), 0
         batches = list(chunks(self.n, BATCH))
@@ -146,7 +158,30 @@ class _Compared:
         if self.inputs.labels is not None:
             codes = self.inputs.labels.codes
             hits = np.count_nonzero(codes[ids] == codes[:, None], axis=1) / self.params.k
-        return _Found(ids, hits, unresolved)
+        return _Found(ids, hits, unresolved, self._probed(kept))
+
+    def _probed(self, kept: Kept) -> Probed | None:
+        if self.probing is None:
+            return None
+        probed = self.probing.fitted(kept.train(), kept.rows)
+        if not probed.fitted.converged:
+            place = "native" if kept.name == "native" else f"variants/{kept.name}"
+            self.context.warn(
+                "not_converged",
+                f"`{kept.name}`: the probe's optimiser ran out of iterations; raise `probe_max_iter`.",
+                f"results/{place}/probe/converged",
+            )
+        return probed
+
+    def _probe(self, found: _Found, before: _Found | None = None) -> dict[str, Any]:
+        """What the probe gives and, beside the rows as given, how that changed."""
+        names = ("probe",) if before is None else ("probe", "probe_change")
+        if self.probing is None or found.probed is None:
+            return dict.fromkeys(names, NO_TRAIN_LABELS)
+        read: dict[str, Any] = {"probe": self.probing.read(found.probed)}
+        if before is not None and before.probed is not None:
+            read["probe_change"] = self.probing.change(before.probed, found.probed)
+        return read
 
     def _precision(self, found: _Found) -> Estimate:
         if found.hits is None:
@@ -171,9 +206,11 @@ class _Compared:
                 changed_queries=kept.why,
                 label_precision=nothing,
                 label_precision_change=nothing,
+                probe=kept.why,
+                probe_change=kept.why,
                 zero_rows=kept.why,
             )
-        after = self._found(kept.rows, step)
+        after = self._found(kept, step)
         if kept.rows.zero_rows:
             self.context.warn(
                 "rows_read_as_zero",
@@ -197,6 +234,7 @@ class _Compared:
             changed_queries=int(changed.sum()),
             label_precision={k: self._precision(after)},
             label_precision_change={k: self._change(before, after)},
+            **self._probe(after, before),
             zero_rows=kept.rows.zero_rows,
         )
 

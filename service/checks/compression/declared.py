@@ -15,12 +15,14 @@ from service.check import (
     labels,
     measure,
     named,
+    optional,
     vectors,
 )
 from service.dataset import Dataset, Labels
 from service.numerics.storage_schemes import SchemeName
 
 METHODS = ("prefix", "pca")
+PROBED = ("labels", "train_labels")
 
 
 class CompressionInputs(Inputs):
@@ -30,8 +32,10 @@ class CompressionInputs(Inputs):
     """Rows to compress; each searches the others."""
     groups: Labels | None = labels(of="vectors", least=2)
     """Which rows belong together (source document, user): the unit of every interval."""
+    train_labels: Labels | None = labels(of="train", least=2)
+    """A label of each train row: what a linear probe learns from, on train rows with as little kept."""
     labels: Labels | None = labels(of="vectors")
-    """A label of each row: what neighbours are wanted to share."""
+    """A label of each row: what neighbours are wanted to share, and a probe to give."""
 
 
 class CompressionParams(Params):
@@ -43,6 +47,14 @@ class CompressionParams(Params):
     """Neighbours of each row, by cosine."""
     schemes: list[SchemeName] | None = Field(default=None, max_length=10)
     """Storage schemes to try on top of each, and on all dimensions; none by default."""
+    min_support: int = Field(default=10, ge=1)
+    """Rows a label needs to count in the probe's balanced accuracy."""
+    probe_c: float = Field(default=1.0, ge=1e-12, le=1e12)
+    """Inverse strength of the probe's penalty: one for all variants, chosen by no search."""
+    probe_tol: float = Field(default=1e-8, ge=1e-15, le=1)
+    """Largest slope of its mean loss that ends a fit; 1e-4 is scikit-learn's own, and stops early."""
+    probe_max_iter: int = Field(default=5000, ge=1, le=100_000)
+    """Iterations after which a fit ends unfinished."""
 
     @property
     def kept(self) -> list[int]:
@@ -64,6 +76,30 @@ class CompressionParams(Params):
         return {"k": [str(self.k)], "variant": [*self.reduced, *stored]}
 
 
+class Probe(Results):
+    """What a linear probe gives that was fitted on train rows with as little kept."""
+
+    accuracy: Estimate = measure(low=0, high=1, better="higher")
+    """Share of the rows whose label it gives."""
+    balanced_accuracy: Estimate = measure(low=0, high=1, better="higher")
+    """The same, mean over labels of `min_support` rows and a train row."""
+    train_accuracy: float = measure(low=0, high=1)
+    """Share of the train rows whose label it gives."""
+    n_iter: int
+    """Iterations of its optimiser."""
+    converged: bool
+    """Whether it ended before iterations ran out."""
+
+
+class ProbeChange(Results):
+    """The probe's numbers minus those of the rows as given, row by row."""
+
+    accuracy: Estimate = measure(low=-1, high=1, better="higher")
+    """Difference of accuracy."""
+    balanced_accuracy: Estimate = measure(low=-1, high=1, better="higher")
+    """Difference of balanced accuracy."""
+
+
 class Native(ResultsAtK):
     """The rows as given."""
 
@@ -76,6 +112,7 @@ class Native(ResultsAtK):
         low=0, high=1, better="higher", invariance=("row_scale", "orthogonal"), needs=("labels",)
     )
     """Share of neighbours with the row's label, mean over rows."""
+    probe: Probe | None = optional(needs=PROBED, default=None)
 
 
 class Variant(ResultsAtK):
@@ -105,6 +142,8 @@ class Variant(ResultsAtK):
         low=-1, high=1, better="higher", invariance=("row_scale",), needs=("labels",)
     )
     """The same minus that of the rows as given."""
+    probe: Probe | None = optional(needs=PROBED, default=None)
+    probe_change: ProbeChange | None = optional(needs=PROBED, default=None)
     zero_rows: int | None = measure(unit="rows", low=0, better="lower")
     """Rows of which nothing is left: they have no direction, and their cosines read 0."""
 
@@ -145,6 +184,11 @@ class Compression(Results):
             change = found.label_precision_change[self.k]
             if change.estimate is not None:
                 line += f", label precision changes by {change:+.4f}"
+            if found.probe is not None and found.probe_change is not None:
+                line += (
+                    f", a linear probe recovers {found.probe.accuracy:.4f} of the labels "
+                    f"({found.probe_change.accuracy:+.4f})"
+                )
             lines.append(f"{line}.")
         lines.append(
             f"Not beaten at once in bytes, overlap and label precision: {', '.join(self.frontier)}; "

@@ -13,7 +13,7 @@ from service.errors import Fault, ZeroRows
 from service.numerics.coded import Coded, as_given
 from service.numerics.rows import Directions, Floats, Rows, blocks, ordered_map
 from service.numerics.spectrum import Components, components
-from service.numerics.storage_schemes import SchemeName, TooFewToTrain, fit, store
+from service.numerics.storage_schemes import SchemeName, Stored, TooFewToTrain, fit, store
 
 UNTRAINED = Undefined(
     code="too_few_rows", message="256 centroids need as many train rows to be trained on."
@@ -31,6 +31,8 @@ class Kept:
     dimensions : int
     rows : Coded
     bytes_per_vector : float
+    train : callable
+        Makes train rows with as little kept.
     explained : float or None
         Share of the train rows' variance on the components.
     """
@@ -39,6 +41,7 @@ class Kept:
     dimensions: int
     rows: Coded
     bytes_per_vector: float
+    train: Callable[[], Coded]
     explained: float | None = None
 
 
@@ -66,8 +69,11 @@ class Reductions:
 
     def native(self) -> Kept:
         """The rows as given."""
-        found = as_given(self.rows, cosine=True, threads=self.threads)
-        return Kept("native", self.d, found, self.d * self.rows.dtype.itemsize)
+        size = self.d * self.rows.dtype.itemsize
+        return Kept("native", self.d, self._given(self.rows), size, lambda: self._given(self.train))
+
+    def _given(self, rows: Rows) -> Coded:
+        return as_given(np.ascontiguousarray(rows), cosine=True, threads=self.threads)
 
     def components(self, step: Callable[[int, int], None]) -> Components:
         """Principal directions of the train rows, brought to length one."""
@@ -87,9 +93,8 @@ class Reductions:
 
     def _prefix(self, m: int) -> Iterator[Kept | Nothing]:
         self._refuse_zero_prefixes(m)
-        kept = np.ascontiguousarray(self.rows[:, :m])
-        rows = as_given(kept, cosine=True, threads=self.threads)
-        prefix = Kept(f"prefix_{m}", m, rows, m * self.rows.dtype.itemsize)
+        rows, size = self._given(self.rows[:, :m]), m * self.rows.dtype.itemsize
+        prefix = Kept(f"prefix_{m}", m, rows, size, lambda: self._given(self.train[:, :m]))
         yield prefix
         yield from self._stored(prefix, rows, self._of_train(rows, self.train[:, :m]))
 
@@ -122,7 +127,14 @@ class Reductions:
             yield from self._nothing(name, m, why)
             return
         rows = self._projected(self.rows, found, m)
-        kept = Kept(name, m, rows, m * rows.codes.dtype.itemsize, float(found.shares()[m - 1]))
+        kept = Kept(
+            name,
+            m,
+            rows,
+            m * rows.codes.dtype.itemsize,
+            lambda: self._projected(self.train, found, m),
+            float(found.shares()[m - 1]),
+        )
         yield kept
         if not self.params.stored:
             return
@@ -146,7 +158,7 @@ class Reductions:
         """What storage is fitted on; zero train rows set no range."""
         if self.inputs.train is None or not self.params.stored:
             return rows
-        return as_given(np.ascontiguousarray(train), cosine=True, threads=self.threads)
+        return self._given(train)
 
     def _stored(self, kept: Kept, rows: Coded, train: Coded) -> Iterator[Kept | Nothing]:
         for scheme in self.params.stored:
@@ -160,15 +172,26 @@ class Reductions:
             fitted = fit(scheme, train.points, train.n, m, self.threads)
         except TooFewToTrain:
             return Nothing(name, m, UNTRAINED)
-        points: Callable[[slice], Floats] = rows.points
-        stored = store(fitted, points, rows.n, m, cosine=True, threads=self.threads)
+
+        def kept_of(rows: Coded) -> Stored:
+            points: Callable[[slice], Floats] = rows.points
+            return store(fitted, points, rows.n, m, cosine=True, threads=self.threads)
+
+        stored = kept_of(rows)
         if len(stored.overflow):
             why = Undefined(
                 code="not_representable",
                 message=f"{stored.overflow_coordinates} coordinates are beyond the format.",
             )
             return Nothing(name, m, why)
-        return Kept(name, m, stored.rows, fitted.bytes_per_vector, kept.explained)
+        return Kept(
+            name,
+            m,
+            stored.rows,
+            fitted.bytes_per_vector,
+            lambda: kept_of(train).rows,
+            kept.explained,
+        )
 
     def _nothing(self, name: str, m: int, why: Undefined) -> Iterator[Nothing]:
         yield Nothing(name, m, why)

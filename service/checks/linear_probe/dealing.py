@@ -13,15 +13,12 @@ from service.checks.linear_probe.declared import LinearProbeParams
 from service.dataset import Labels
 from service.errors import Fault, InvalidRequest, TooFewGroups, TooFewRows
 from service.numerics.holdout import held_out
+from service.numerics.probe import most_codes
 from service.references import Label
 
 Codes = NDArray[np.int64]
 Columns = Mapping[str, Labels]
 SPLITS = ("train", "validation", "test")
-MOST_CELLS = 1 << 24
-"""Scores of rows and coefficients of labels that fit in half a GiB while two threads compute."""
-HISTORY = 10
-"""Pairs of gradients that the optimiser keeps."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +173,7 @@ def _refuse_few(codes: Codes, validation: NDArray[np.bool_], params: LinearProbe
 
 
 def _refuse_many(n: int, labels: int, d: int) -> None:
-    if labels * (n + HISTORY * d) > MOST_CELLS:
-        most = MOST_CELLS // (n + HISTORY * d)
+    if labels > (most := most_codes(n, d)):
         raise InvalidRequest(
             f"{labels} labels of {n} train rows of {d} dimensions are too many to fit at once.",
             [

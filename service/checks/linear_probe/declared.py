@@ -33,11 +33,11 @@ class LinearProbeInputs(Inputs):
         spare=("test",),
         least=2,
     )
-    """Encoders to probe, each with its vectors of the same rows."""
+    """Encoders to probe, each with its vectors of the same rows, and of the same test rows."""
     labels: Labels = column(of="models.rows", least=2, default=...)
     """What a classifier should recover."""
     test_labels: Labels | None = column(of="models.test", always=True)
-    """The same of each `test` row."""
+    """The same of each `test` row, which needs it."""
     split: Labels | None = column(of="models.rows")
     """`train`, `validation` or `test` of each row: `validation` rows choose the penalty, and rows
     marked `test` are left out where `test` is given. Without it, rows are drawn by group."""
