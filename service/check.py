@@ -138,9 +138,14 @@ def models(
     )
 
 
-def relevance(*, of: str, among: str) -> Any:
-    """Declare which rows of role `among` are right for each row of role `of`, paired with these."""
-    return Field(json_schema_extra={"of": of, "among": among})
+def relevance(*, of: str, among: str, always: bool = False, default: Any = ...) -> Any:
+    """
+    Declare which rows of role `among` are right for each row of role `of`, paired with these.
+
+    `always` is as for `labels`.
+    """
+    extra: dict[str, Any] = {"of": of, "among": among, "always": always}
+    return Field(default=default, json_schema_extra=extra)
 
 
 def labels(

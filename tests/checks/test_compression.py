@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from service.check import Context
 from service.checks.compression import compression
-from service.dataset import Dataset
+from service.dataset import Dataset, Labels
 from service.errors import (
     DimensionMismatch,
     InvalidRequest,
@@ -30,6 +31,7 @@ from service.errors import (
 from service.gating import read_gate, run_gate
 from service.numerics.coded import as_given
 from service.operations import Services, perform, submit
+from service.relevance import Relevance
 from service.request import parse_request
 from tests.stored_by_hand import stored, top, unit
 
@@ -179,6 +181,20 @@ def test_a_probe_learns_from_train_rows_with_as_little_kept(
     assert any("a linear probe recovers" in line for line in got.readings())
 
 
+def test_a_label_without_train_rows_does_not_count_in_balanced_accuracy(
+    run: Callable[..., Any],
+) -> None:
+    """Rows of a third label stand where the first is: wrong in accuracy alone."""
+    rng = np.random.default_rng(85)
+    train = np.repeat(np.eye(4)[:2], 20, axis=0) + 0.05 * rng.normal(size=(40, 4))
+    x = np.repeat(np.eye(4)[[0, 1, 0]], 12, axis=0) + 0.05 * rng.normal(size=(36, 4))
+    labels, train_labels = np.repeat(["a", "b", "c"], 12), np.repeat(["a", "b"], 20)
+    got, _ = run(compression, vectors=x, train=train, labels=labels.tolist(),
+                 train_labels=train_labels.tolist(), params={"dims": [2], "k": 3})  # fmt: skip
+    assert got.native.probe.accuracy.estimate == pytest.approx(2 / 3)
+    assert got.native.probe.balanced_accuracy.estimate == 1
+
+
 def test_a_probe_that_runs_out_of_iterations_is_said(run: Callable[..., Any]) -> None:
     train_labels = ["l0", "l1", "l2", "l3"] * 75
     params = FEW | {"probe_max_iter": 1}
@@ -214,6 +230,106 @@ def test_without_train_labels_there_is_no_probe_and_they_need_labels(
         with pytest.raises(error) as caught:
             submit(services, "default", parse_request(body(**inputs)))
         assert pointer in [fault.pointer for fault in caught.value.faults]
+
+
+def judged(scores: Array, relevance: list[list[tuple[int, float]]], k: int) -> dict[str, Array]:
+    """Hit, nDCG and reciprocal rank of rankings without ties, in plain Python."""
+    found: dict[str, list[float]] = {"hit": [], "ndcg": [], "mrr": []}
+    for row, right in zip(scores, relevance, strict=True):
+        grades, order = dict(right), np.argsort(-row)
+        ranks = [place for place, one in enumerate(order) if int(one) in grades]
+        gain = sum(grades.get(int(one), 0) / np.log2(2 + i) for i, one in enumerate(order[:k]))
+        best = sorted(grades.values(), reverse=True)[:k]
+        found["hit"].append(float(ranks[0] < k))
+        found["ndcg"].append(gain / sum(g / np.log2(2 + i) for i, g in enumerate(best)))
+        found["mrr"].append(1 / (ranks[0] + 1))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_queries_with_as_little_kept_rank_the_rows(
+    grouped: bool, t_interval: Callable[..., tuple[float, float]]
+) -> None:
+    """Sorted matrices, loops over ranks, means by group as `retrieval` has them, refits."""
+    rng = np.random.default_rng(84)
+    queries = X[:30] + 1.5 * rng.normal(size=(30, 12))
+    relevance = [[(i, 2.0), ((i + 7) % 80, 1.0)] for i in range(30)]
+    groups = np.arange(30) % 7 if grouped else np.arange(30)
+    inputs = compression.inputs(
+        vectors=Dataset(X), train=Dataset(TRAIN), queries=Dataset(queries),
+        relevance=Relevance.of(relevance),
+        query_groups=Labels.of(groups.tolist()) if grouped else None,
+    )  # fmt: skip
+    got = compression.run(Context(threads=2), inputs, compression.params(**FEW, schemes=["int8"]))
+    kept = {
+        "native": (X, queries),
+        "prefix_3": (X[:, :3], queries[:, :3]),
+        "pca_6": (projected(X, TRAIN, 6), projected(queries, TRAIN, 6)),
+    }
+    fitted = {"native": TRAIN, "prefix_3": TRAIN[:, :3], "pca_6": projected(TRAIN, TRAIN, 6)}
+    for name, pair in list(kept.items()):
+        kept[f"{name}_int8"] = tuple(stored("int8", unit(y), unit(fitted[name])) for y in pair)
+    names = np.unique(groups)
+
+    def mean(values: Array, mask: Array) -> float:
+        each = [values[mask & (groups == one)] for one in names]
+        return float(np.mean([some.mean() for some in each if len(some)]))
+
+    before = judged(unit(queries) @ unit(X).T, relevance, 5)
+    every = np.ones(30, dtype=bool)
+    for name, (rows, asked) in kept.items():
+        values = judged(unit(asked) @ unit(rows).T, relevance, 5)
+        found = got.native if name == "native" else got.variants[name]
+        for what in ("hit", "ndcg", "mrr"):
+            value = getattr(found.retrieval, what)
+            value = value if what == "mrr" else value[5]
+            assert value.estimate == pytest.approx(mean(values[what], every)), (name, what)
+            if name == "native":
+                continue
+            moved = values[what] - before[what]
+            change = getattr(found.retrieval_change, what)
+            change = change if what == "mrr" else change[5]
+            assert change.estimate == pytest.approx(mean(moved, every)), (name, what)
+            assert change.interval.unit == ("group" if grouped else "row")
+            assert change.interval.resamples == len(names)
+            assert change.interval.low < change.estimate < change.interval.high
+            if np.ptp(moved) > 0:
+                low, high = t_interval(lambda mask, v=moved: mean(v, mask), groups)
+                assert change.interval.low <= low + 1e-12
+                assert change.interval.high >= high - 1e-12
+    assert any("hit@5 of the queries is" in line for line in got.readings())
+
+
+def test_queries_and_relevance_come_together_and_prefixes_of_queries_have_a_direction(
+    services: Services, store: Callable[..., Any]
+) -> None:
+    whole, asked = {"dataset": store(X).id}, {"dataset": store(X[:3] + 1e-3).id}
+    narrow = {"dataset": store(X[:3, :5]).id}
+    right = {"values": [["0"], ["1"], ["2"]]}
+    cases = [
+        (MissingLabels, "/inputs/relevance", {"vectors": whole, "queries": asked}),
+        (InvalidRequest, "/inputs/relevance", {"vectors": whole, "relevance": right}),
+        (DimensionMismatch, "/inputs/queries",
+         {"vectors": whole, "queries": narrow, "relevance": right}),
+    ]  # fmt: skip
+    for error, pointer, inputs in cases:
+        with pytest.raises(error) as caught:
+            submit(services, "default", parse_request(body(**inputs)))
+        assert pointer in [fault.pointer for fault in caught.value.faults]
+    request = body(vectors=whole, queries=asked, relevance=right)
+    job = submit(services, "default", parse_request(request))
+    perform(services, job.id)
+    report = services.reports.get("default", services.jobs.get("default", job.id).request_digest)
+    native = json.loads(report)["results"]["native"]["retrieval"]
+    assert native["hit@10"]["estimate"] == native["mrr"]["estimate"] == 1
+    zero = X[:3].copy()
+    zero[1, :3] = 0
+    request = body(vectors=whole, queries={"dataset": store(zero).id}, relevance=right)
+    job = submit(services, "default", parse_request(request))
+    perform(services, job.id)
+    problem = services.jobs.get("default", job.id).problem
+    assert (problem.code, problem.errors[0].pointer) == ("zero-rows", "/inputs/queries")
+    assert problem.errors[0].rows == ["1"]
 
 
 def test_a_prefix_is_scored_by_its_own_length(run: Callable[..., Any]) -> None:

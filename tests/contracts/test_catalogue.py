@@ -122,7 +122,7 @@ def columns(check: Check, made: Made) -> dict[str, list[Any]]:
     sizes = counts(check, made)
     return {
         slot.name: [
-            some_documents(i, sizes[slot.among.rpartition(".")[2]])
+            some_documents(i, sizes[searched(check, slot.among)])
             if slot.among is not None
             else COLUMNS.get((check.kind, slot.name), lambda i: f"g{i % 6}")(i)
             for i in range(sizes[slot.rows])
@@ -130,6 +130,12 @@ def columns(check: Check, made: Made) -> dict[str, list[Any]]:
         for slot in check.slots
         if slot.kind != "vectors" and slot.rows in sizes
     }
+
+
+def searched(check: Check, role: str) -> str:
+    """The row set of a role, or of one matrix of its models: `models.documents`."""
+    name, _, part = role.partition(".")
+    return part or next(slot.rows for slot in check.slots if slot.name == name)
 
 
 def some_documents(i: int, n: int) -> list[tuple[int, float]]:
@@ -150,7 +156,7 @@ def moved_to(check: Check, name: str, values: list[Any], orders: dict[str, Array
     values = [values[i] for i in orders[slot.rows]]
     if slot.among is None:
         return values
-    place = np.argsort(orders[slot.among.rpartition(".")[2]])
+    place = np.argsort(orders[searched(check, slot.among)])
     return [[(int(place[row]), grade) for row, grade in some] for some in values]
 
 

@@ -24,6 +24,7 @@ from service.checks.compression.declared import (
     Variant,
 )
 from service.checks.compression.probing import NO_TRAIN_LABELS, Probed, Probing, refuse
+from service.checks.compression.ranking import NO_QUERIES, Ranked, Ranking
 from service.checks.compression.reduction import Kept, Nothing, Reductions
 from service.errors import Fault, InvalidRequest
 from service.numerics import agreement
@@ -79,12 +80,13 @@ def compression(
 
 @dataclass(frozen=True)
 class _Found:
-    """The neighbours of every row, and what a probe gives."""
+    """The neighbours of every row, what a probe gives, and what queries find."""
 
     ids: Ids
     hits: Floats | None
     unresolved: int
     probed: Probed | None
+    ranked: Ranked | None
 
 
 @dataclass
@@ -100,6 +102,7 @@ class _Compared:
         groups = self.inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
         self.probing = Probing.of(self.inputs, self.params)
+        self.ranking = Ranking.of(self.inputs, self.params)
         self.reductions = Reductions(self.inputs, self.params, self.context.threads)
 
     def results(self) -> Compression:
@@ -126,6 +129,7 @@ class _Compared:
             unresolved=before.unresolved,
             label_precision={self.params.k: self._precision(before)},
             **self._probe(before),
+            **self._retrieval(before),
         )
         train = self.inputs.train
         return Compression(
@@ -148,7 +152,7 @@ class _Compared:
         for number, part in enumerate(batches):
 
             def tell(done: int, total: int, before: int = number) -> None:
-                step(before * total + done, len(batches) * total)
+                step(before * total + done, len(batches) * total * (1 + (self.ranking is not None)))
 
             which = np.arange(part.start, part.stop)
             found = search.nearest(Queries(rows, own=True), which, self.params.k, tell)
@@ -158,12 +162,18 @@ class _Compared:
         if self.inputs.labels is not None:
             codes = self.inputs.labels.codes
             hits = np.count_nonzero(codes[ids] == codes[:, None], axis=1) / self.params.k
-        return _Found(ids, hits, unresolved, self._probed(kept))
+        ranked = None
+        if self.ranking is not None:
+            queries = kept.like(self.ranking.queries)
+            ranked = self.ranking.ranked(
+                search, queries, lambda done, total: step(total + done, 2 * total)
+            )
+        return _Found(ids, hits, unresolved, self._probed(kept), ranked)
 
     def _probed(self, kept: Kept) -> Probed | None:
         if self.probing is None:
             return None
-        probed = self.probing.fitted(kept.train(), kept.rows)
+        probed = self.probing.fitted(kept.like(self.reductions.train), kept.rows)
         if not probed.fitted.converged:
             place = "native" if kept.name == "native" else f"variants/{kept.name}"
             self.context.warn(
@@ -172,6 +182,16 @@ class _Compared:
                 f"results/{place}/probe/converged",
             )
         return probed
+
+    def _retrieval(self, found: _Found, before: _Found | None = None) -> dict[str, Any]:
+        """What queries find and, beside the rows as given, how that changed."""
+        names = ("retrieval",) if before is None else ("retrieval", "retrieval_change")
+        if self.ranking is None or found.ranked is None:
+            return dict.fromkeys(names, NO_QUERIES)
+        read: dict[str, Any] = {"retrieval": self.ranking.read(found.ranked)}
+        if before is not None and before.ranked is not None:
+            read["retrieval_change"] = self.ranking.change(before.ranked, found.ranked)
+        return read
 
     def _probe(self, found: _Found, before: _Found | None = None) -> dict[str, Any]:
         """What the probe gives and, beside the rows as given, how that changed."""
@@ -208,6 +228,8 @@ class _Compared:
                 label_precision_change=nothing,
                 probe=kept.why,
                 probe_change=kept.why,
+                retrieval=kept.why,
+                retrieval_change=kept.why,
                 zero_rows=kept.why,
             )
         after = self._found(kept, step)
@@ -235,6 +257,7 @@ class _Compared:
             label_precision={k: self._precision(after)},
             label_precision_change={k: self._change(before, after)},
             **self._probe(after, before),
+            **self._retrieval(after, before),
             zero_rows=kept.rows.zero_rows,
         )
 

@@ -16,20 +16,31 @@ from service.check import (
     measure,
     named,
     optional,
+    relevance,
     vectors,
 )
 from service.dataset import Dataset, Labels
 from service.numerics.storage_schemes import SchemeName
+from service.relevance import Relevance
 
 METHODS = ("prefix", "pca")
 PROBED = ("labels", "train_labels")
+RANKED = ("queries", "relevance")
 
 
 class CompressionInputs(Inputs):
     train: Dataset | None = vectors(rows="train", least=2, default=None)
     """Rows that PCA and storage schemes are fitted on; without them the vectors themselves."""
+    queries: Dataset | None = vectors(rows="queries", default=None)
+    """Rows that search the vectors, with as little kept of each."""
     vectors: Dataset = vectors(rows="rows", least=2, more_than="k", wider_than="dims")
     """Rows to compress; each searches the others."""
+    relevance: Relevance | None = relevance(
+        of="queries", among="vectors", always=True, default=None
+    )
+    """The rows that are right for each query, by id, or `[id, grade]`."""
+    query_groups: Labels | None = labels(of="queries")
+    """Which queries belong together: the unit of intervals of retrieval."""
     groups: Labels | None = labels(of="vectors", least=2)
     """Which rows belong together (source document, user): the unit of every interval."""
     train_labels: Labels | None = labels(of="train", least=2)
@@ -100,6 +111,28 @@ class ProbeChange(Results):
     """Difference of balanced accuracy."""
 
 
+class Retrieved(ResultsAtK):
+    """How queries rank the rows, exactly, and averaged over the orders of tied rows."""
+
+    hit: dict[int, Estimate] = measure(low=0, high=1, better="higher", invariance=("row_scale",))
+    """Share of queries with a relevant row among the first k."""
+    ndcg: dict[int, Estimate] = measure(low=0, high=1, better="higher", invariance=("row_scale",))
+    """Graded gain of the first k, discounted by rank, over that of the best order."""
+    mrr: Estimate = measure(low=0, high=1, better="higher", invariance=("row_scale",))
+    """Reciprocal rank of the first relevant row."""
+
+
+class RetrievedChange(ResultsAtK):
+    """The same minus that of the rows as given, query by query."""
+
+    hit: dict[int, Estimate] = measure(low=-1, high=1, better="higher", invariance=("row_scale",))
+    """Difference of hit@k."""
+    ndcg: dict[int, Estimate] = measure(low=-1, high=1, better="higher", invariance=("row_scale",))
+    """Difference of nDCG@k."""
+    mrr: Estimate = measure(low=-1, high=1, better="higher", invariance=("row_scale",))
+    """Difference of reciprocal rank."""
+
+
 class Native(ResultsAtK):
     """The rows as given."""
 
@@ -113,6 +146,7 @@ class Native(ResultsAtK):
     )
     """Share of neighbours with the row's label, mean over rows."""
     probe: Probe | None = optional(needs=PROBED, default=None)
+    retrieval: Retrieved | None = optional(needs=RANKED, default=None)
 
 
 class Variant(ResultsAtK):
@@ -144,6 +178,8 @@ class Variant(ResultsAtK):
     """The same minus that of the rows as given."""
     probe: Probe | None = optional(needs=PROBED, default=None)
     probe_change: ProbeChange | None = optional(needs=PROBED, default=None)
+    retrieval: Retrieved | None = optional(needs=RANKED, default=None)
+    retrieval_change: RetrievedChange | None = optional(needs=RANKED, default=None)
     zero_rows: int | None = measure(unit="rows", low=0, better="lower")
     """Rows of which nothing is left: they have no direction, and their cosines read 0."""
 
@@ -188,6 +224,11 @@ class Compression(Results):
                 line += (
                     f", a linear probe recovers {found.probe.accuracy:.4f} of the labels "
                     f"({found.probe_change.accuracy:+.4f})"
+                )
+            if found.retrieval is not None and found.retrieval_change is not None:
+                line += (
+                    f", hit@{self.k} of the queries is {found.retrieval.hit[self.k]:.4f} "
+                    f"({found.retrieval_change.hit[self.k]:+.4f})"
                 )
             lines.append(f"{line}.")
         lines.append(

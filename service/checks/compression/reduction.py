@@ -9,6 +9,7 @@ import numpy as np
 
 from service.check import Undefined
 from service.checks.compression.declared import CompressionInputs, CompressionParams
+from service.dataset import Dataset
 from service.errors import Fault, ZeroRows
 from service.numerics.coded import Coded, as_given
 from service.numerics.rows import Directions, Floats, Rows, blocks, ordered_map
@@ -31,8 +32,8 @@ class Kept:
     dimensions : int
     rows : Coded
     bytes_per_vector : float
-    train : callable
-        Makes train rows with as little kept.
+    like : callable
+        Keeps as little of other rows.
     explained : float or None
         Share of the train rows' variance on the components.
     """
@@ -41,7 +42,7 @@ class Kept:
     dimensions: int
     rows: Coded
     bytes_per_vector: float
-    train: Callable[[], Coded]
+    like: Callable[[Rows], Coded]
     explained: float | None = None
 
 
@@ -70,7 +71,7 @@ class Reductions:
     def native(self) -> Kept:
         """The rows as given."""
         size = self.d * self.rows.dtype.itemsize
-        return Kept("native", self.d, self._given(self.rows), size, lambda: self._given(self.train))
+        return Kept("native", self.d, self._given(self.rows), size, self._given)
 
     def _given(self, rows: Rows) -> Coded:
         return as_given(np.ascontiguousarray(rows), cosine=True, threads=self.threads)
@@ -92,27 +93,29 @@ class Reductions:
             yield from self._pca(m, found)
 
     def _prefix(self, m: int) -> Iterator[Kept | Nothing]:
-        self._refuse_zero_prefixes(m)
+        self._refuse_zero_prefixes("vectors", self.inputs.vectors, m)
+        if self.inputs.queries is not None:
+            self._refuse_zero_prefixes("queries", self.inputs.queries, m)
         rows, size = self._given(self.rows[:, :m]), m * self.rows.dtype.itemsize
-        prefix = Kept(f"prefix_{m}", m, rows, size, lambda: self._given(self.train[:, :m]))
+        prefix = Kept(f"prefix_{m}", m, rows, size, lambda rows: self._given(rows[:, :m]))
         yield prefix
         yield from self._stored(prefix, rows, self._of_train(rows, self.train[:, :m]))
 
-    def _refuse_zero_prefixes(self, m: int) -> None:
-        grid = blocks(self.n, m)
+    def _refuse_zero_prefixes(self, role: str, data: Dataset, m: int) -> None:
+        grid = blocks(data.n, m)
         zero = np.flatnonzero(
-            np.concatenate([~(self.rows[which, :m] != 0).any(axis=1) for which in grid])
+            np.concatenate([~(data.vectors[which, :m] != 0).any(axis=1) for which in grid])
         )
         if len(zero):
             raise ZeroRows(
-                f"{len(zero)} rows of `vectors` are zero in their first {m} coordinates and have no "
+                f"{len(zero)} rows of `{role}` are zero in their first {m} coordinates and have no "
                 "direction there.",
                 [
                     Fault(
-                        pointer="/inputs/vectors",
+                        pointer=f"/inputs/{role}",
                         message=f"drop these rows, or leave {m} out of `dims`",
                         count=len(zero),
-                        rows=self.inputs.vectors.name_rows(zero),
+                        rows=data.name_rows(zero),
                     )
                 ],
             )
@@ -132,7 +135,7 @@ class Reductions:
             m,
             rows,
             m * rows.codes.dtype.itemsize,
-            lambda: self._projected(self.train, found, m),
+            lambda rows: self._projected(rows, found, m),
             float(found.shares()[m - 1]),
         )
         yield kept
@@ -189,7 +192,7 @@ class Reductions:
             m,
             stored.rows,
             fitted.bytes_per_vector,
-            lambda: kept_of(train).rows,
+            lambda rows: kept_of(kept.like(rows)).rows,
             kept.explained,
         )
 
