@@ -97,7 +97,7 @@ def settled(
         ids=lambda record: services.datasets.ids(project, record.id),
         column=lambda record, name: services.datasets.column(project, record.id, name),
     )
-    refuse(check, given, request.params, store)
+    refuse(check, given, request.params, store, request.seed)
     input_bytes = sum(one.record.bytes for one in given.values() if one.column is None)
     return {
         "inputs": resolved,
@@ -139,6 +139,7 @@ def _stored(
         elif isinstance(value, (DatasetRef, SourceRef)):
             result[slot.name] = DatasetRef(dataset=_dataset(value, imported))
         elif value is not None:
+            _refuse_lonely(slot, result)
             default = _default_dataset(slot, result)
             result[slot.name] = column_of(services, project, slot.name, value, default)
     return result
@@ -156,7 +157,7 @@ def _parts(
 ) -> list[NamedDataset | NamedParts]:
     """Models of several matrices, listed or one by bare roles."""
     if models is None:
-        given = [(BARE, {part: asked[part] for part in slot.parts})]
+        given = [(BARE, {part: asked.get(part) for part in slot.parts})]
     else:
         given = [
             (name, {part: getattr(one, part) for part in slot.parts})
@@ -169,6 +170,7 @@ def _parts(
                 **{
                     part: DatasetRef(dataset=_dataset(value, imported))
                     for part, value in parts.items()
+                    if value is not None
                 },
             }
         )
@@ -182,8 +184,26 @@ def _default_dataset(slot: Slot, result: StoredInputs) -> str | None:
     source = result.get(role)
     if isinstance(source, list):
         one = source[0]
-        return one.parts[part].dataset if isinstance(one, NamedParts) else one.dataset
+        if not isinstance(one, NamedParts):
+            return one.dataset
+        return one.parts[part].dataset if part in one.parts else None
     return None if source is None else source.dataset
+
+
+def _is_given(role: str, inputs: StoredInputs) -> bool:
+    """Whether there is a role, or a matrix of each of its models: `models.test`."""
+    name, _, part = role.partition(".")
+    value = inputs.get(name)
+    one = value[0] if isinstance(value, list) else value
+    return part in one.parts if isinstance(one, NamedParts) else one is not None
+
+
+def _refuse_lonely(slot: Slot, inputs: StoredInputs) -> None:
+    if slot.of is not None and not _is_given(slot.of, inputs):
+        raise InvalidRequest(
+            f"`{slot.name}` is a column of `{slot.of}`, which is not given.",
+            [Fault(pointer=f"/inputs/{slot.name}", message=f"give `{slot.of}` too")],
+        )
 
 
 def _given(
@@ -192,11 +212,6 @@ def _given(
     given: dict[str, Given] = {}
     for slot in check.slots_of(inputs):
         value = inputs.get(slot.name)
-        if value is not None and slot.of is not None and slot.of.partition(".")[0] not in inputs:
-            raise InvalidRequest(
-                f"`{slot.name}` is a column of `{slot.of}`, which is not given.",
-                [Fault(pointer=f"/inputs/{slot.name}", message=f"give `{slot.of}` too")],
-            )
         if isinstance(value, list):
             for place, one in enumerate(value):
                 here = f"{slot.name}/{place}/{one.name}"

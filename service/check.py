@@ -39,6 +39,7 @@ from service.results import (
     mean_of,
     p_value,
     unpaired_estimate,
+    mean_of_means,
 )
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "ResultsAtK",
     "Role",
     "Scale",
+    "Shapes",
     "Slot",
     "Undefined",
     "Warned",
@@ -63,6 +65,7 @@ __all__ = [
     "estimate_of",
     "labels",
     "mean_of",
+    "mean_of_means",
     "measure",
     "models",
     "named",
@@ -115,14 +118,16 @@ def models(
     most: int = 8,
     more_than: str | None = None,
     parts: Mapping[str, str] | None = None,
+    spare: tuple[str, ...] = (),
     as_many_as: Mapping[str, str] | None = None,
 ) -> Any:
     """
     Declare a role that takes `few` to `most` models over the same rows, by name.
 
     `least` and `more_than` are about their rows, as for `vectors`. A model of several matrices names
-    them in `parts`, each with a sentence on what it holds; each is a row set of its own. A part in
-    `as_many_as` needs as many rows as that parameter says.
+    them in `parts`, each with a sentence on what it holds; each is a row set of its own. Those in
+    `spare` may be left out, by all models or none. A part in `as_many_as` needs as many rows as that
+    parameter says.
     """
     several: Any = dict(parts or {})
     deep: Any = dict(as_many_as or {})
@@ -134,12 +139,20 @@ def models(
         "most": most,
         "more_than": more_than,
     }
-    return Field(json_schema_extra={**extra, "parts": several, "as_many_as": deep})
+    left_out: Any = list(spare)
+    return Field(
+        json_schema_extra={**extra, "parts": several, "spare": left_out, "as_many_as": deep}
+    )
 
 
-def relevance(*, of: str, among: str) -> Any:
-    """Declare which rows of role `among` are right for each row of role `of`, paired with these."""
-    return Field(json_schema_extra={"of": of, "among": among})
+def relevance(*, of: str, among: str, always: bool = False, default: Any = ...) -> Any:
+    """
+    Declare which rows of role `among` are right for each row of role `of`, paired with these.
+
+    `always` is as for `labels`.
+    """
+    extra: dict[str, Any] = {"of": of, "among": among, "always": always}
+    return Field(default=default, json_schema_extra=extra)
 
 
 def labels(
@@ -148,12 +161,14 @@ def labels(
     otherwise: str | None = None,
     least: int = 1,
     numeric: bool = False,
+    always: bool = False,
     default: Any = None,
 ) -> Any:
     """
     Declare a column, by default read from the dataset in role `of` and paired with its rows.
 
-    Where role `of` is left out, it is a column of the rows in role `otherwise`.
+    Where role `of` is left out, it is a column of the rows in role `otherwise`. One that is `always`
+    needed may be left out only where its rows are.
 
     It needs `least` different labels; `numeric` ones are numbers, or strings that are.
     """
@@ -162,6 +177,7 @@ def labels(
         "otherwise": otherwise,
         "least": least,
         "numeric": numeric,
+        "always": always,
     }
     return Field(default=default, json_schema_extra=extra)
 
@@ -201,9 +217,9 @@ def measure(
     return Field(json_schema_extra={"measure": declared})
 
 
-def optional(*, needs: tuple[str, ...]) -> Any:
-    """Declare results that are null without these roles and params."""
-    return Field(json_schema_extra={"needs": list(needs)})
+def optional(*, needs: tuple[str, ...], default: Any = ...) -> Any:
+    """Declare results that are null without these roles and params; `default` is for old reports."""
+    return Field(default=default, json_schema_extra={"needs": list(needs)})
 
 
 def named(place: str) -> Any:
@@ -262,6 +278,8 @@ class Slot:
     least: int = 1
     """Rows it needs, or different labels of a column."""
     numeric: bool = False
+    always: bool = False
+    """Whether a column is needed wherever its rows are given."""
     few: int = 1
     """How many models it needs."""
     most: int | None = None
@@ -270,6 +288,8 @@ class Slot:
     """The matrices of each of several models."""
     told: tuple[str, ...] = ()
     """What each of them holds, where there are several."""
+    spare: tuple[str, ...] = ()
+    """Those of them that may be left out."""
     among: str | None = None
     """The role whose rows a relevance names."""
     more_than: str | None = None
@@ -286,12 +306,24 @@ class Slot:
         """Whether a model of this role has more than one matrix."""
         return len(self.parts) > 1
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The matrices no model may leave out."""
+        return tuple(part for part in self.parts if part not in self.spare)
+
     def part(self, name: str) -> Slot:
         """One matrix of each model, as a slot of its own."""
         if not self.several:
             return self
         return replace(
-            self, rows=name, parts=(name,), told=(), deep=(), as_many_as=dict(self.deep).get(name)
+            self,
+            rows=name,
+            required=self.required and name in self.needed,
+            parts=(name,),
+            told=(),
+            spare=(),
+            deep=(),
+            as_many_as=dict(self.deep).get(name),
         )
 
     def fewest(self, params: Params) -> int:
@@ -320,6 +352,11 @@ class Parts:
 
 
 Run = Callable[..., Results]
+Shapes = Mapping[str, tuple[int, int]]
+"""Rows, and dimensions of the widest matrix, of each row set."""
+Refuse = Callable[[Mapping[str, Labels], Shapes, Any, int], object]
+"""`(columns, shapes, params, seed)`: raises for what labels and shapes forbid. It is asked before a
+job is accepted, and the check asks it again."""
 
 
 @dataclass(frozen=True)
@@ -344,6 +381,7 @@ class Check:
     """What a person would ask, and this check answers."""
     examine: Callable[[Any, Any], object] | None = None
     """`(inputs, params)`: raises for what tables forbid, on submission, where all inputs are tables."""
+    refuse: Refuse | None = None
 
     def run(self, context: Context, inputs: Inputs, params: Params) -> Results:
         """Run with single-threaded BLAS: parallelism is over blocks, so that sums never vary."""
@@ -386,12 +424,14 @@ class Check:
                 rows=declared.get("rows", name) if of is None else _role(found, of).rows,
                 parts=tuple(parts),
                 told=tuple(parts.values()) if len(parts) > 1 else (),
+                spare=tuple(declared.get("spare", ())),
                 among=among,
                 deep=tuple(declared.get("as_many_as", {}).items()),
                 of=of,
                 otherwise=declared.get("otherwise"),
                 least=declared.get("least", 1),
                 numeric=declared.get("numeric", False),
+                always=declared.get("always", False),
                 few=declared.get("few", 1),
                 most=declared.get("most"),
                 more_than=declared.get("more_than"),
@@ -509,6 +549,7 @@ class check:
         parts: Parts | None = None,
         question: str = "",
         examine: Callable[[Any, Any], object] | None = None,
+        refuse: Refuse | None = None,
     ) -> None:
         self.version = version
         self.title = title
@@ -519,6 +560,7 @@ class check:
         self.parts = parts
         self.question = question
         self.examine = examine
+        self.refuse = refuse
 
     def __call__(self, function: F) -> Check:
         hints = get_type_hints(function)
@@ -541,4 +583,5 @@ class check:
             parts=self.parts,
             question=self.question,
             examine=self.examine,
+            refuse=self.refuse,
         )

@@ -69,13 +69,16 @@ class Store:
     column: Callable[[DatasetRecord, str], Labels]
 
 
-def refuse(check: Check, given: Mapping[str, Given], params: Params, store: Store) -> None:
+def refuse(
+    check: Check, given: Mapping[str, Given], params: Params, store: Store, seed: int = 0
+) -> None:
     """Raise for everything that is wrong and knowable without reading a vector."""
     for one in given.values():
         _refuse_wrong_kind(one)
     for group in _row_sets(given.values()):
         _refuse_unpaired(group, params, store)
     roles = [one for one in given.values() if one.slot.kind == "vectors"]
+    _refuse_unlabelled(check, given, roles)
     _refuse_dimensions([one for one in roles if one.slot.most is None])
     for matrices in _models(roles):
         _refuse_dimensions(matrices)
@@ -93,6 +96,32 @@ def refuse(check: Check, given: Mapping[str, Given], params: Params, store: Stor
             _refuse_relevance(one, given, params, store)
         elif one.column is not None:
             _refuse_labels(one, one.column, params, store)
+    if check.refuse is not None and params.on_bad_rows == "error" and not params.align_by_ids:
+        columns = {
+            one.slot.name: store.column(one.record, one.column)
+            for one in given.values()
+            if one.column is not None and one.slot.kind == "column"
+        }
+        check.refuse(columns, _shapes(roles), params, seed)
+
+
+def _refuse_unlabelled(check: Check, given: Mapping[str, Given], roles: list[Given]) -> None:
+    there = {one.slot.rows: one for one in roles}
+    for slot in check.slots:
+        if slot.always and slot.name not in given and slot.rows in there:
+            raise MissingLabels(
+                f"`{there[slot.rows].slot.rows}` is given without `{slot.name}`.",
+                [Fault(pointer=f"/inputs/{slot.name}", message="give one label for each row")],
+            )
+
+
+def _shapes(roles: Iterable[Given]) -> dict[str, tuple[int, int]]:
+    """Rows and most dimensions of each row set."""
+    shapes: dict[str, tuple[int, int]] = {}
+    for one in roles:
+        _, widest = shapes.get(one.slot.rows, (0, 0))
+        shapes[one.slot.rows] = (one.record.n, max(widest, one.record.d or 0))
+    return shapes
 
 
 def _table(one: Given, store: Store) -> Dataset:

@@ -97,21 +97,26 @@ def _of_parts(check: Check, slot: Slot) -> type[Model]:
     """One of several models of several matrices."""
     told = "Default `model_1`, `model_2`, ... in request order."
     parts: dict[str, Any] = {"name": (ModelName | None, Field(default=None, description=told))} | {
-        part: (VectorsValue, Field(description=told))
+        part: (VectorsValue | None, Field(default=None, description=told))
+        if part in slot.spare
+        else (VectorsValue, Field(description=told))
         for part, told in zip(slot.parts, slot.told, strict=True)
     }
     return create_model(f"{camel(check.kind)}Model", __base__=Model, **parts)
 
 
 def _one_form(slot: Slot) -> Any:
-    """Validates that models are listed, or one of them is given by bare roles."""
-    bare = " and ".join(f"`{part}`" for part in slot.parts)
+    """Validates that models of equal parts are listed, or one of them is given by bare roles."""
+    bare = " and ".join(f"`{part}`" for part in slot.needed)
 
     def validate(inputs: Any) -> Any:
         given = [part for part in slot.parts if getattr(inputs, part) is not None]
-        listed = getattr(inputs, slot.name) is not None
-        if listed == bool(given) or (given and len(given) < len(slot.parts)):
+        listed = getattr(inputs, slot.name)
+        if (listed is not None) == bool(given) or (given and not set(slot.needed) <= set(given)):
             raise ValueError(f"give `{slot.name}`, or {bare} of one model")
+        for part in slot.spare:
+            if len({getattr(one, part) is None for one in listed or ()}) > 1:
+                raise ValueError(f"give `{part}` of each of `{slot.name}`, or of none")
         return inputs
 
     return validate

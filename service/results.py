@@ -14,6 +14,7 @@ from typing import (
 )
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     Field,
     GetJsonSchemaHandler,
@@ -24,6 +25,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from service.numerics.class_means import class_means
 from service.numerics.moments import Units
 from service.numerics.permutation_test import PermutationTest
 from service.numerics.resampling import (
@@ -369,3 +371,29 @@ def mean_of(
         return estimate_of(value, deleted, params, units.name, changes=own)
     value, share = (min(max(number, 0.0), 1.0) for number in (value, float(own.mean())))
     return estimate_of(value, deleted, params, units.name, share=share)
+
+
+def mean_of_means(
+    values: Floats,
+    codes: NDArray[np.int64],
+    of_row: NDArray[np.int64],
+    params: Params,
+    unit: Unit,
+    kind: Literal["share", "change"] = "share",
+) -> Estimate:
+    """
+    Mean over classes of the mean value of their rows, with an interval over units; see `class_means`.
+
+    Parameters
+    ----------
+    values : (m,) by row, m >= 1
+    codes, of_row : (m,) class and unit of each row
+    params : for `level` and `census`
+    unit : what `of_row` numbers
+    kind : "share" of values in [0, 1], or "change" of a difference of two such
+    """
+    found = class_means(values, codes, of_row)
+    if kind == "change":
+        return estimate_of(found.value, found.deleted, params, unit, changes=found.own)
+    share = float(found.own.mean())
+    return estimate_of(found.value, found.deleted, params, unit, share=share)

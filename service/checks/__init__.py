@@ -9,6 +9,7 @@ from service.checks.drift import drift
 from service.checks.geometry import geometry
 from service.checks.group_structure import group_structure
 from service.checks.label_neighbours import label_neighbours
+from service.checks.linear_probe import linear_probe
 from service.checks.model_comparison import model_comparison
 from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
@@ -22,6 +23,7 @@ CATALOGUE: tuple[Check, ...] = (
     cosine_floor,
     group_structure,
     label_neighbours,
+    linear_probe,
     neighbour_stability,
     retrieval,
     compression,

@@ -18,6 +18,7 @@ from service.check import (
     Undefined,
     check,
     estimate_of,
+    mean_of_means,
     measure,
     vectors,
 )
@@ -26,7 +27,7 @@ from service.dataset import Dataset, Labels
 from service.numerics.coded import as_given
 from service.numerics.graph import nearest_graph
 from service.numerics.resampling import Unit
-from service.numerics.rows import Floats, duplicate_rows
+from service.numerics.rows import duplicate_rows
 from service.references import Label
 
 Codes = NDArray[np.int64]
@@ -148,36 +149,6 @@ class LabelNeighbours(Results):
 NO_CLASS = Undefined(code="too_few_rows", message="No label has `min_support` rows.")
 
 
-def _mean_of_means(
-    shares: Floats, codes: Codes, of_row: Codes, params: Params, unit: Unit
-) -> Estimate:
-    """
-    Mean over classes of the mean share of their rows.
-
-    Without a unit, a class is the mean of its rows left, and a class without any drops out.
-
-    Parameters
-    ----------
-    shares : (m,) by row, m >= 1
-    codes, of_row : (m,) class and unit of each row
-    """
-    _, kind = np.unique(codes, return_inverse=True)
-    _, owner = np.unique(of_row, return_inverse=True)
-    counts = np.bincount(kind)
-    means = np.bincount(kind, weights=shares) / counts
-    cells, cell = np.unique(owner * len(counts) + kind, return_inverse=True)
-    owner, kind = np.divmod(cells, len(counts))
-    size, total = np.bincount(cell), np.bincount(cell, weights=shares)
-    left = counts[kind] - size
-    moved = (size * means[kind] - total) / np.maximum(left, 1)
-    lost = left == 0
-    remaining = len(counts) - np.bincount(owner, weights=lost)
-    sums = means.sum() + np.bincount(owner, weights=np.where(lost, -means[kind], moved))
-    deleted = np.divide(sums, remaining, out=np.full(len(sums), np.nan), where=remaining > 0)
-    own = np.bincount(owner, weights=total / size) / np.bincount(owner)
-    return estimate_of(float(means.mean()), deleted, params, unit, share=float(own.mean()))
-
-
 def _by_precision(classes: list[ClassRow], most: int) -> list[ClassRow]:
     """Lowest first, the larger first among equals."""
     return sorted(classes, key=lambda row: (row.precision, -row.support))[:most]
@@ -228,7 +199,7 @@ def label_neighbours(
     some, chosen = bool(counted.any()), counted[codes]
     means = np.bincount(codes, weights=shares) / counts
     by_class = (
-        _mean_of_means(shares[chosen], codes[chosen], of_row[chosen], params, unit)
+        mean_of_means(shares[chosen], codes[chosen], of_row[chosen], params, unit)
         if some
         else estimate_of(NO_CLASS, np.empty(0), params, unit)
     )
@@ -243,7 +214,7 @@ def label_neighbours(
         k=k,
         labels=len(counts),
         micro=Micro(
-            precision={k: _mean_of_means(shares, np.zeros(n, np.int64), of_row, params, unit)},
+            precision={k: mean_of_means(shares, np.zeros(n, np.int64), of_row, params, unit)},
             floor=float((counts / n * floors).sum()),
             floor_with_replacement=float(np.square(counts / n).sum()),
             ceiling=float((counts / n * ceilings).sum()),

@@ -176,14 +176,14 @@ def _check_faults(policy: Policy, at: str, wanted: PolicyCheck) -> Iterator[Faul
                 yield Fault(pointer=here, message=message)
     for slot in check.slots:
         bare = [part for part in slot.parts if slot.several and part in wanted.inputs]
-        if bare and (slot.name in wanted.inputs or len(bare) < len(slot.parts)):
+        if bare and (slot.name in wanted.inputs or not set(slot.needed) <= set(bare)):
             yield Fault(pointer=f"{at}/inputs", message=f"give `{slot.name}`, or {_all(slot)}")
         elif slot.required and slot.name not in wanted.inputs and not bare:
             yield Fault(pointer=f"{at}/inputs", message=f"role `{slot.name}` is required")
 
 
 def _all(slot: Slot) -> str:
-    return " and ".join(f"`{part}`" for part in slot.parts)
+    return " and ".join(f"`{part}`" for part in slot.needed)
 
 
 def _binding_faults(policy: Policy, slot: Slot, bound: str | list[PolicyModel]) -> Iterator[str]:
@@ -202,8 +202,9 @@ def _binding_faults(policy: Policy, slot: Slot, bound: str | list[PolicyModel]) 
         if sum(model.name == name for model in bound) > 1:
             yield f"the name `{name}` is given twice"
     for model in bound:
-        if set(model.parts) != set(slot.parts):
-            yield f"`{model.name}` needs {', '.join(slot.parts)} and nothing else"
+        if not set(slot.needed) <= set(model.parts) <= set(slot.parts):
+            more = f", takes {', '.join(slot.spare)}" if slot.spare else ""
+            yield f"`{model.name}` needs {', '.join(slot.needed)}{more} and nothing else"
         for name in model.parts.values():
             yield from _input_faults(policy, slot, name)
 

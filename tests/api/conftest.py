@@ -204,7 +204,7 @@ def roles() -> Callable[..., dict[str, Any]]:
             if slot.kind == "relevance"
             else {"columns": {"condition": [*"aabb"], "seed": [0, 1] * 2, "score": [4, 1, 2, 2]}}
             if slot.kind == "table"
-            else [{part: {"dataset": one} for part in slot.parts} for one in datasets]
+            else [{part: {"dataset": one} for part in slot.needed} for one in datasets]
             if slot.several
             else [{"dataset": one} for one in (datasets * slot.few)[: max(slot.few, len(datasets))]]
             if slot.most is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +13,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.stats import ortho_group
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from service.check import Context
 from service.checks.compression import compression
-from service.dataset import Dataset
-from service.errors import DimensionMismatch, InvalidRequest, TooFewRows, ZeroRows
+from service.dataset import Dataset, Labels
+from service.errors import (
+    DimensionMismatch,
+    InvalidRequest,
+    MissingLabels,
+    TooFewGroups,
+    TooFewRows,
+    ZeroRows,
+)
 from service.gating import read_gate, run_gate
 from service.numerics.coded import as_given
 from service.operations import Services, perform, submit
+from service.relevance import Relevance
 from service.request import parse_request
 from tests.stored_by_hand import stored, top, unit
 
@@ -83,6 +95,241 @@ def test_label_precision_of_prefixes_and_components_is_the_references(
             assert change == pytest.approx(precision - native, abs=1e-9)
             assert found.bytes_per_vector == m * (x.itemsize if ours == "prefix" else 4)
     assert (got.n, got.train_rows, got.fitted_on_compared_rows) == (900, 2100, False)
+
+
+@pytest.mark.parametrize("model", ["minilm", "minilm_int8", "e5small_q4", "use_multilingual"])
+def test_the_probe_of_prefixes_and_components_is_the_references(
+    model: str,
+    rows: Callable[[str], Array],
+    column: Callable[[str, str], list[str]],
+    reference: dict[str, Any],
+    printed: Callable[[Any], Any],
+    run: Callable[..., Any],
+) -> None:
+    """An independent script, with its settings: C = 1 and scikit-learn's own tolerance."""
+    x = rows(f"clinc150/{model}")
+    train = np.array(column("clinc150", "split")) == "train"
+    labels = np.array(column("clinc150", "intent"))
+    params = {"dims": [256, 128, 64], "probe_tol": 1e-4, "probe_max_iter": 2000}
+    got, _ = run(
+        compression, vectors=x[~train], train=x[train], labels=labels[~train].tolist(),
+        train_labels=labels[train].tolist(), params=params,
+    )  # fmt: skip
+    wanted = {
+        name: of["probe_balanced_accuracy"]
+        for name, of in reference["clinc150"][model]["compression"].items()
+    }
+    native = got.native.probe
+    assert native.balanced_accuracy.estimate == printed(wanted["native"])
+    for ours, theirs in (("prefix", "MRL"), ("pca", "PCA")):
+        for m in (256, 128, 64):
+            found, value = got.variants[f"{ours}_{m}"], wanted[f"{theirs}_{m}"]
+            assert found.probe.balanced_accuracy.estimate == printed(value), (ours, m)
+            moved = found.probe_change.balanced_accuracy
+            assert moved.estimate == pytest.approx(value - wanted["native"], abs=1e-9)
+            assert moved.interval.low < moved.estimate < moved.interval.high
+            assert found.probe.converged
+
+
+def recovered(train: Array, labels: Array, rows: Array, wanted: Array) -> Array:
+    """scikit-learn's pipeline on unit rows; which rows it is right about."""
+    settings = {"C": 0.5, "tol": 1e-8, "max_iter": 5000}
+    model = make_pipeline(StandardScaler(), LogisticRegression(**settings))
+    right = model.fit(unit(train), labels).predict(unit(rows)) == wanted
+    return np.asarray(right, dtype=np.float64)
+
+
+def test_a_probe_learns_from_train_rows_with_as_little_kept(
+    run: Callable[..., Any], t_interval: Callable[..., tuple[float, float]]
+) -> None:
+    """Prefixes, components and schemes by hand; changes paired by row, intervals by group."""
+    train_labels = np.array([f"l{i}" for i in (TRAIN[:, 0] > 0) + 2 * (TRAIN[:, 1] > 0)])
+    labels = np.array(LABELS)
+    params = FEW | {"schemes": ["int4"], "probe_c": 0.5, "min_support": 20}
+    got, _ = run(
+        compression, vectors=X, train=TRAIN, labels=LABELS, train_labels=train_labels.tolist(),
+        groups=GROUPS.tolist(), params=params,
+    )  # fmt: skip
+    names, support = np.unique(labels, return_counts=True)
+    counted = np.isin(labels, names[support >= 20])
+    assert 0 < counted.sum() < len(labels)
+    kept = {
+        "native": (TRAIN, X),
+        "prefix_6": (TRAIN[:, :6], X[:, :6]),
+        "pca_3": (projected(TRAIN, TRAIN, 3), projected(X, TRAIN, 3)),
+    }
+    for name, (train, x) in list(kept.items()):
+        kept[f"{name}_int4"] = tuple(stored("int4", unit(y), unit(train)) for y in (train, x))
+    before = recovered(TRAIN, train_labels, X, labels)
+    for name, (train, x) in kept.items():
+        right = recovered(train, train_labels, x, labels)
+        found = got.native if name == "native" else got.variants[name]
+        assert found.probe.accuracy.estimate == pytest.approx(right.mean()), name
+        balanced = [right[labels == one].mean() for one in names[support >= 20]]
+        assert found.probe.balanced_accuracy.estimate == pytest.approx(np.mean(balanced)), name
+        if name == "native":
+            continue
+        moved = right - before
+        change = found.probe_change.accuracy
+        assert change.estimate == pytest.approx(moved.mean()), name
+        low, high = t_interval(lambda mask, v=moved: float(v[mask].mean()), GROUPS)
+        assert change.interval.low <= low + 1e-12
+        assert change.interval.high >= high - 1e-12
+        assert change.interval.unit == "group"
+        each = [moved[labels == one].mean() for one in names[support >= 20]]
+        assert found.probe_change.balanced_accuracy.estimate == pytest.approx(np.mean(each))
+    assert any("a linear probe recovers" in line for line in got.readings())
+
+
+def test_a_label_without_train_rows_does_not_count_in_balanced_accuracy(
+    run: Callable[..., Any],
+) -> None:
+    """Rows of a third label stand where the first is: wrong in accuracy alone."""
+    rng = np.random.default_rng(85)
+    train = np.repeat(np.eye(4)[:2], 20, axis=0) + 0.05 * rng.normal(size=(40, 4))
+    x = np.repeat(np.eye(4)[[0, 1, 0]], 12, axis=0) + 0.05 * rng.normal(size=(36, 4))
+    labels, train_labels = np.repeat(["a", "b", "c"], 12), np.repeat(["a", "b"], 20)
+    got, _ = run(compression, vectors=x, train=train, labels=labels.tolist(),
+                 train_labels=train_labels.tolist(), params={"dims": [2], "k": 3})  # fmt: skip
+    assert got.native.probe.accuracy.estimate == pytest.approx(2 / 3)
+    assert got.native.probe.balanced_accuracy.estimate == 1
+
+
+def test_a_probe_that_runs_out_of_iterations_is_said(run: Callable[..., Any]) -> None:
+    train_labels = ["l0", "l1", "l2", "l3"] * 75
+    params = FEW | {"probe_max_iter": 1}
+    got, context = run(compression, vectors=X, train=TRAIN, labels=LABELS,
+                       train_labels=train_labels, params=params)  # fmt: skip
+    assert not got.native.probe.converged
+    places = {one.where for one in context.warnings if one.code == "not_converged"}
+    assert {"results/native/probe/converged", "results/variants/pca_3/probe/converged"} <= places
+
+
+def test_without_train_labels_there_is_no_probe_and_they_need_labels(
+    run: Callable[..., Any], services: Services, store: Callable[..., Any]
+) -> None:
+    got, _ = run(compression, vectors=X, train=TRAIN, labels=LABELS, params=FEW)
+    assert got.native.undefined["probe"].code == "no_train_labels"
+    assert got.variants["pca_3"].undefined["probe_change"].code == "no_train_labels"
+    whole, train = {"dataset": store(X).id}, {"dataset": store(TRAIN).id}
+    many = {"dataset": store(np.ones((50_001, 12), np.float32)).id}
+    labels, train_labels = {"values": LABELS}, {"values": ["a", "b"] * 150}
+    cases = [
+        (MissingLabels, "/inputs/labels",
+         {"vectors": whole, "train": train, "train_labels": train_labels}),
+        (InvalidRequest, "/inputs/train_labels",
+         {"vectors": whole, "labels": labels, "train_labels": train_labels}),
+        (InvalidRequest, "/inputs/train_labels",
+         {"vectors": whole, "labels": labels, "train": many,
+          "train_labels": {"values": ["a", "b"] * 25_000 + ["a"]}}),
+        (TooFewGroups, "/inputs/train_labels",
+         {"vectors": whole, "labels": labels, "train": train,
+          "train_labels": {"values": ["a"] * 300}}),
+    ]  # fmt: skip
+    for error, pointer, inputs in cases:
+        with pytest.raises(error) as caught:
+            submit(services, "default", parse_request(body(**inputs)))
+        assert pointer in [fault.pointer for fault in caught.value.faults]
+
+
+def judged(scores: Array, relevance: list[list[tuple[int, float]]], k: int) -> dict[str, Array]:
+    """Hit, nDCG and reciprocal rank of rankings without ties, in plain Python."""
+    found: dict[str, list[float]] = {"hit": [], "ndcg": [], "mrr": []}
+    for row, right in zip(scores, relevance, strict=True):
+        grades, order = dict(right), np.argsort(-row)
+        ranks = [place for place, one in enumerate(order) if int(one) in grades]
+        gain = sum(grades.get(int(one), 0) / np.log2(2 + i) for i, one in enumerate(order[:k]))
+        best = sorted(grades.values(), reverse=True)[:k]
+        found["hit"].append(float(ranks[0] < k))
+        found["ndcg"].append(gain / sum(g / np.log2(2 + i) for i, g in enumerate(best)))
+        found["mrr"].append(1 / (ranks[0] + 1))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_queries_with_as_little_kept_rank_the_rows(
+    grouped: bool, t_interval: Callable[..., tuple[float, float]]
+) -> None:
+    """Sorted matrices, loops over ranks, means by group as `retrieval` has them, refits."""
+    rng = np.random.default_rng(84)
+    queries = X[:30] + 1.5 * rng.normal(size=(30, 12))
+    relevance = [[(i, 2.0), ((i + 7) % 80, 1.0)] for i in range(30)]
+    groups = np.arange(30) % 7 if grouped else np.arange(30)
+    inputs = compression.inputs(
+        vectors=Dataset(X), train=Dataset(TRAIN), queries=Dataset(queries),
+        relevance=Relevance.of(relevance),
+        query_groups=Labels.of(groups.tolist()) if grouped else None,
+    )  # fmt: skip
+    got = compression.run(Context(threads=2), inputs, compression.params(**FEW, schemes=["int8"]))
+    kept = {
+        "native": (X, queries),
+        "prefix_3": (X[:, :3], queries[:, :3]),
+        "pca_6": (projected(X, TRAIN, 6), projected(queries, TRAIN, 6)),
+    }
+    fitted = {"native": TRAIN, "prefix_3": TRAIN[:, :3], "pca_6": projected(TRAIN, TRAIN, 6)}
+    for name, pair in list(kept.items()):
+        kept[f"{name}_int8"] = tuple(stored("int8", unit(y), unit(fitted[name])) for y in pair)
+    names = np.unique(groups)
+
+    def mean(values: Array, mask: Array) -> float:
+        each = [values[mask & (groups == one)] for one in names]
+        return float(np.mean([some.mean() for some in each if len(some)]))
+
+    before = judged(unit(queries) @ unit(X).T, relevance, 5)
+    every = np.ones(30, dtype=bool)
+    for name, (rows, asked) in kept.items():
+        values = judged(unit(asked) @ unit(rows).T, relevance, 5)
+        found = got.native if name == "native" else got.variants[name]
+        for what in ("hit", "ndcg", "mrr"):
+            value = getattr(found.retrieval, what)
+            value = value if what == "mrr" else value[5]
+            assert value.estimate == pytest.approx(mean(values[what], every)), (name, what)
+            if name == "native":
+                continue
+            moved = values[what] - before[what]
+            change = getattr(found.retrieval_change, what)
+            change = change if what == "mrr" else change[5]
+            assert change.estimate == pytest.approx(mean(moved, every)), (name, what)
+            assert change.interval.unit == ("group" if grouped else "row")
+            assert change.interval.resamples == len(names)
+            assert change.interval.low < change.estimate < change.interval.high
+            if np.ptp(moved) > 0:
+                low, high = t_interval(lambda mask, v=moved: mean(v, mask), groups)
+                assert change.interval.low <= low + 1e-12
+                assert change.interval.high >= high - 1e-12
+    assert any("hit@5 of the queries is" in line for line in got.readings())
+
+
+def test_queries_and_relevance_come_together_and_prefixes_of_queries_have_a_direction(
+    services: Services, store: Callable[..., Any]
+) -> None:
+    whole, asked = {"dataset": store(X).id}, {"dataset": store(X[:3] + 1e-3).id}
+    narrow = {"dataset": store(X[:3, :5]).id}
+    right = {"values": [["0"], ["1"], ["2"]]}
+    cases = [
+        (MissingLabels, "/inputs/relevance", {"vectors": whole, "queries": asked}),
+        (InvalidRequest, "/inputs/relevance", {"vectors": whole, "relevance": right}),
+        (DimensionMismatch, "/inputs/queries",
+         {"vectors": whole, "queries": narrow, "relevance": right}),
+    ]  # fmt: skip
+    for error, pointer, inputs in cases:
+        with pytest.raises(error) as caught:
+            submit(services, "default", parse_request(body(**inputs)))
+        assert pointer in [fault.pointer for fault in caught.value.faults]
+    request = body(vectors=whole, queries=asked, relevance=right)
+    job = submit(services, "default", parse_request(request))
+    perform(services, job.id)
+    report = services.reports.get("default", services.jobs.get("default", job.id).request_digest)
+    native = json.loads(report)["results"]["native"]["retrieval"]
+    assert native["hit@10"]["estimate"] == native["mrr"]["estimate"] == 1
+    zero = X[:3].copy()
+    zero[1, :3] = 0
+    request = body(vectors=whole, queries={"dataset": store(zero).id}, relevance=right)
+    job = submit(services, "default", parse_request(request))
+    perform(services, job.id)
+    problem = services.jobs.get("default", job.id).problem
+    assert (problem.code, problem.errors[0].pointer) == ("zero-rows", "/inputs/queries")
+    assert problem.errors[0].rows == ["1"]
 
 
 def test_a_prefix_is_scored_by_its_own_length(run: Callable[..., Any]) -> None:

@@ -51,6 +51,7 @@ ON_UNIT_ROWS: dict[tuple[str, str], Callable[[Array], float]] = {
 
 COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("drift", "batch_units"): lambda i: f"other {i % 7}",
+    ("linear_probe", "split"): lambda i: ("train", "test", "validation")[i // 6 % 3],
     ("group_structure", "strata"): lambda i: i % 2,
     ("group_structure", "units"): lambda i: i % 12,
     ("group_structure", "levels"): lambda i: i // 6 % 2,
@@ -132,7 +133,7 @@ def columns(check: Check, made: Made) -> dict[str, list[Any]]:
     sizes = counts(check, made)
     return {
         slot.name: [
-            some_documents(i, sizes[slot.among.rpartition(".")[2]])
+            some_documents(i, sizes[searched(check, slot.among)])
             if slot.among is not None
             else COLUMNS.get((check.kind, slot.name), lambda i: f"g{i % 6}")(i)
             for i in range(sizes[slot.rows])
@@ -140,6 +141,12 @@ def columns(check: Check, made: Made) -> dict[str, list[Any]]:
         for slot in check.slots
         if slot.kind not in ("vectors", "table") and slot.rows in sizes
     }
+
+
+def searched(check: Check, role: str) -> str:
+    """The row set of a role, or of one matrix of its models: `models.documents`."""
+    name, _, part = role.partition(".")
+    return part or next(slot.rows for slot in check.slots if slot.name == name)
 
 
 def some_documents(i: int, n: int) -> list[tuple[int, float]]:
@@ -160,13 +167,13 @@ def moved_to(check: Check, name: str, values: list[Any], orders: dict[str, Array
     values = [values[i] for i in orders[slot.rows]]
     if slot.among is None:
         return values
-    place = np.argsort(orders[slot.among.rpartition(".")[2]])
+    place = np.argsort(orders[searched(check, slot.among)])
     return [[(int(place[row]), grade) for row, grade in some] for some in values]
 
 
 def required(check: Check, made: Made) -> dict[str, list[Any]]:
-    """Only the columns a check cannot do without."""
-    needed = {slot.name for slot in check.slots if slot.required}
+    """Only the columns a check cannot do without, of the rows that are there."""
+    needed = {slot.name for slot in check.slots if slot.required or slot.always}
     return {name: values for name, values in columns(check, made).items() if name in needed}
 
 

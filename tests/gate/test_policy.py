@@ -292,6 +292,28 @@ def test_one_model_may_be_bound_by_bare_roles() -> None:
     read_policy({**POLICY, **search(models=listed)})
 
 
+def recover(**inputs: Any) -> dict[str, Any]:
+    """A policy of one linear probe with these inputs."""
+    check = {"kind": "linear_probe", "inputs": {"labels": "topics", **inputs}}
+    rule = {"measure": "probe.models.model_1.accuracy", "at_least": 0.9}
+    return {**POLICY, **SEARCH, "checks": {"probe": check}, "rules": [rule]}
+
+
+def test_a_matrix_that_may_be_left_out_may_be_bound() -> None:
+    """Bare and listed, with and without it; neither instead of the one that is needed."""
+    for bound in ({"rows": "lines"}, {"rows": "lines", "test": "texts"}):
+        read_policy(recover(**bound))
+        read_policy(recover(models=[{"name": "model_1", **bound}]))
+    for inputs, says in (
+        ({"test": "texts"}, "give `models`, or `rows`"),
+        ({"models": [{"name": "model_1", "test": "texts"}]}, "needs rows, takes test"),
+        ({"models": [{"name": "model_1", "rows": "lines", "more": "texts"}]}, "and nothing else"),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            read_policy(recover(**inputs))
+        assert any(says in one.message for one in caught.value.faults)
+
+
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [

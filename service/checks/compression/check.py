@@ -23,10 +23,12 @@ from service.checks.compression.declared import (
     Native,
     Variant,
 )
+from service.checks.compression.probing import NO_TRAIN_LABELS, Probed, Probing, refuse
+from service.checks.compression.ranking import NO_QUERIES, Ranked, Ranking
 from service.checks.compression.reduction import Kept, Nothing, Reductions
 from service.errors import Fault, InvalidRequest
 from service.numerics import agreement
-from service.numerics.coded import Coded, chunks
+from service.numerics.coded import chunks
 from service.numerics.moments import Units
 from service.numerics.neighbours import Ids, Queries, Search
 from service.numerics.rows import Floats
@@ -51,6 +53,7 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
     ),
     sources=("arXiv:2205.13147", "doi:10.1137/080731992", "doi:10.1093/biomet/26.4.404"),
     memory_factor=3.0,
+    refuse=refuse,
 )
 def compression(
     context: Context, inputs: CompressionInputs, params: CompressionParams
@@ -68,16 +71,24 @@ def compression(
             f"`vectors` has {d} dimensions and none of `dims` is smaller.",
             [Fault(pointer="/params/dims", message=f"name a number below {d}")],
         )
+    columns = {"labels": inputs.labels, "train_labels": inputs.train_labels}
+    shapes = {"rows": inputs.vectors.vectors.shape}
+    if inputs.train is not None:
+        shapes["train"] = inputs.train.vectors.shape
+    given = {name: column for name, column in columns.items() if column is not None}
+    refuse(given, shapes, params, context.seed)
     return _Compared(context, inputs, params).results()
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The neighbours of every row."""
+    """The neighbours of every row, what a probe gives, and what queries find."""
 
     ids: Ids
     hits: Floats | None
     unresolved: int
+    probed: Probed | None
+    ranked: Ranked | None
 
 
 @dataclass
@@ -92,6 +103,8 @@ class _Compared:
         self.n, self.d = self.inputs.vectors.vectors.shape
         groups = self.inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
+        self.probing = Probing.of(self.inputs, self.params)
+        self.ranking = Ranking.of(self.inputs, self.params)
         self.reductions = Reductions(self.inputs, self.params, self.context.threads)
 
     def results(self) -> Compression:
@@ -106,17 +119,19 @@ class _Compared:
                 return lambda done, total: step(100 * place + 100 * done // total, 100 * searches)
 
             given = self.reductions.native()
-            before = self._found(given.rows, tell(0))
+            before = self._found(given, tell(0))
             for kept in self.reductions.all(found):
                 place = 1 + len(variants)
                 variants[kept.name] = self._variant(kept, before, tell(place))
                 step(100 * (place + 1), 100 * searches)
         in_order = {name: variants[name] for name in names}
-        native = Native(
+        native = Native.build(
             dimensions=self.d,
             bytes_per_vector=given.bytes_per_vector,
             unresolved=before.unresolved,
             label_precision={self.params.k: self._precision(before)},
+            **self._probe(before),
+            **self._retrieval(before),
         )
         train = self.inputs.train
         return Compression(
@@ -131,14 +146,15 @@ class _Compared:
             frontier=_frontier(native, in_order, self.params.k),
         )
 
-    def _found(self, rows: Coded, step: Callable[[int, int], None]) -> _Found:
+    def _found(self, kept: Kept, step: Callable[[int, int], None]) -> _Found:
+        rows = kept.rows
         search = Search(rows, self.context.threads)
         ids, unresolved = np.empty((self.n, self.params.k), np.int32), 0
         batches = list(chunks(self.n, BATCH))
         for number, part in enumerate(batches):
 
             def tell(done: int, total: int, before: int = number) -> None:
-                step(before * total + done, len(batches) * total)
+                step(before * total + done, len(batches) * total * (1 + (self.ranking is not None)))
 
             which = np.arange(part.start, part.stop)
             found = search.nearest(Queries(rows, own=True), which, self.params.k, tell)
@@ -148,7 +164,46 @@ class _Compared:
         if self.inputs.labels is not None:
             codes = self.inputs.labels.codes
             hits = np.count_nonzero(codes[ids] == codes[:, None], axis=1) / self.params.k
-        return _Found(ids, hits, unresolved)
+        ranked = None
+        if self.ranking is not None:
+            queries = kept.like(self.ranking.queries)
+            ranked = self.ranking.ranked(
+                search, queries, lambda done, total: step(total + done, 2 * total)
+            )
+        return _Found(ids, hits, unresolved, self._probed(kept), ranked)
+
+    def _probed(self, kept: Kept) -> Probed | None:
+        if self.probing is None:
+            return None
+        probed = self.probing.fitted(kept.like(self.reductions.train), kept.rows)
+        if not probed.fitted.converged:
+            place = "native" if kept.name == "native" else f"variants/{kept.name}"
+            self.context.warn(
+                "not_converged",
+                f"`{kept.name}`: the probe's optimiser ran out of iterations; raise `probe_max_iter`.",
+                f"results/{place}/probe/converged",
+            )
+        return probed
+
+    def _retrieval(self, found: _Found, before: _Found | None = None) -> dict[str, Any]:
+        """What queries find and, beside the rows as given, how that changed."""
+        names = ("retrieval",) if before is None else ("retrieval", "retrieval_change")
+        if self.ranking is None or found.ranked is None:
+            return dict.fromkeys(names, NO_QUERIES)
+        read: dict[str, Any] = {"retrieval": self.ranking.read(found.ranked)}
+        if before is not None and before.ranked is not None:
+            read["retrieval_change"] = self.ranking.change(before.ranked, found.ranked)
+        return read
+
+    def _probe(self, found: _Found, before: _Found | None = None) -> dict[str, Any]:
+        """What the probe gives and, beside the rows as given, how that changed."""
+        names = ("probe",) if before is None else ("probe", "probe_change")
+        if self.probing is None or found.probed is None:
+            return dict.fromkeys(names, NO_TRAIN_LABELS)
+        read: dict[str, Any] = {"probe": self.probing.read(found.probed)}
+        if before is not None and before.probed is not None:
+            read["probe_change"] = self.probing.change(before.probed, found.probed)
+        return read
 
     def _precision(self, found: _Found) -> Estimate:
         if found.hits is None:
@@ -173,9 +228,13 @@ class _Compared:
                 changed_queries=kept.why,
                 label_precision=nothing,
                 label_precision_change=nothing,
+                probe=kept.why,
+                probe_change=kept.why,
+                retrieval=kept.why,
+                retrieval_change=kept.why,
                 zero_rows=kept.why,
             )
-        after = self._found(kept.rows, step)
+        after = self._found(kept, step)
         if kept.rows.zero_rows:
             self.context.warn(
                 "rows_read_as_zero",
@@ -199,6 +258,8 @@ class _Compared:
             changed_queries=int(changed.sum()),
             label_precision={k: self._precision(after)},
             label_precision_change={k: self._change(before, after)},
+            **self._probe(after, before),
+            **self._retrieval(after, before),
             zero_rows=kept.rows.zero_rows,
         )
 

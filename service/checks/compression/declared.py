@@ -15,23 +15,38 @@ from service.check import (
     labels,
     measure,
     named,
+    optional,
+    relevance,
     vectors,
 )
 from service.dataset import Dataset, Labels
 from service.numerics.storage_schemes import SchemeName
+from service.relevance import Relevance
 
 METHODS = ("prefix", "pca")
+PROBED = ("labels", "train_labels")
+RANKED = ("queries", "relevance")
 
 
 class CompressionInputs(Inputs):
     train: Dataset | None = vectors(rows="train", least=2, default=None)
     """Rows that PCA and storage schemes are fitted on; without them the vectors themselves."""
+    queries: Dataset | None = vectors(rows="queries", default=None)
+    """Rows that search the vectors, with as little kept of each."""
     vectors: Dataset = vectors(rows="rows", least=2, more_than="k", wider_than="dims")
     """Rows to compress; each searches the others."""
+    relevance: Relevance | None = relevance(
+        of="queries", among="vectors", always=True, default=None
+    )
+    """The rows that are right for each query, by id, or `[id, grade]`."""
+    query_groups: Labels | None = labels(of="queries")
+    """Which queries belong together: the unit of intervals of retrieval."""
     groups: Labels | None = labels(of="vectors", least=2)
     """Which rows belong together (source document, user): the unit of every interval."""
+    train_labels: Labels | None = labels(of="train", least=2)
+    """A label of each train row: what a linear probe learns from, on train rows with as little kept."""
     labels: Labels | None = labels(of="vectors")
-    """A label of each row: what neighbours are wanted to share."""
+    """A label of each row: what neighbours are wanted to share, and a probe to give."""
 
 
 class CompressionParams(Params):
@@ -43,6 +58,14 @@ class CompressionParams(Params):
     """Neighbours of each row, by cosine."""
     schemes: list[SchemeName] | None = Field(default=None, max_length=10)
     """Storage schemes to try on top of each, and on all dimensions; none by default."""
+    min_support: int = Field(default=10, ge=1)
+    """Rows a label needs to count in the probe's balanced accuracy."""
+    probe_c: float = Field(default=1.0, ge=1e-12, le=1e12)
+    """Inverse strength of the probe's penalty: one for all variants, chosen by no search."""
+    probe_tol: float = Field(default=1e-8, ge=1e-15, le=1)
+    """Largest slope of its mean loss that ends a fit; 1e-4 is scikit-learn's own, and stops early."""
+    probe_max_iter: int = Field(default=5000, ge=1, le=100_000)
+    """Iterations after which a fit ends unfinished."""
 
     @property
     def kept(self) -> list[int]:
@@ -64,6 +87,52 @@ class CompressionParams(Params):
         return {"k": [str(self.k)], "variant": [*self.reduced, *stored]}
 
 
+class Probe(Results):
+    """What a linear probe gives that was fitted on train rows with as little kept."""
+
+    accuracy: Estimate = measure(low=0, high=1, better="higher")
+    """Share of the rows whose label it gives."""
+    balanced_accuracy: Estimate = measure(low=0, high=1, better="higher")
+    """The same, mean over labels of `min_support` rows and a train row."""
+    train_accuracy: float = measure(low=0, high=1)
+    """Share of the train rows whose label it gives."""
+    n_iter: int
+    """Iterations of its optimiser."""
+    converged: bool
+    """Whether it ended before iterations ran out."""
+
+
+class ProbeChange(Results):
+    """The probe's numbers minus those of the rows as given, row by row."""
+
+    accuracy: Estimate = measure(low=-1, high=1, better="higher")
+    """Difference of accuracy."""
+    balanced_accuracy: Estimate = measure(low=-1, high=1, better="higher")
+    """Difference of balanced accuracy."""
+
+
+class Retrieved(ResultsAtK):
+    """How queries rank the rows, exactly, and averaged over the orders of tied rows."""
+
+    hit: dict[int, Estimate] = measure(low=0, high=1, better="higher", invariance=("row_scale",))
+    """Share of queries with a relevant row among the first k."""
+    ndcg: dict[int, Estimate] = measure(low=0, high=1, better="higher", invariance=("row_scale",))
+    """Graded gain of the first k, discounted by rank, over that of the best order."""
+    mrr: Estimate = measure(low=0, high=1, better="higher", invariance=("row_scale",))
+    """Reciprocal rank of the first relevant row."""
+
+
+class RetrievedChange(ResultsAtK):
+    """The same minus that of the rows as given, query by query."""
+
+    hit: dict[int, Estimate] = measure(low=-1, high=1, better="higher", invariance=("row_scale",))
+    """Difference of hit@k."""
+    ndcg: dict[int, Estimate] = measure(low=-1, high=1, better="higher", invariance=("row_scale",))
+    """Difference of nDCG@k."""
+    mrr: Estimate = measure(low=-1, high=1, better="higher", invariance=("row_scale",))
+    """Difference of reciprocal rank."""
+
+
 class Native(ResultsAtK):
     """The rows as given."""
 
@@ -76,6 +145,8 @@ class Native(ResultsAtK):
         low=0, high=1, better="higher", invariance=("row_scale", "orthogonal"), needs=("labels",)
     )
     """Share of neighbours with the row's label, mean over rows."""
+    probe: Probe | None = optional(needs=PROBED, default=None)
+    retrieval: Retrieved | None = optional(needs=RANKED, default=None)
 
 
 class Variant(ResultsAtK):
@@ -105,6 +176,10 @@ class Variant(ResultsAtK):
         low=-1, high=1, better="higher", invariance=("row_scale",), needs=("labels",)
     )
     """The same minus that of the rows as given."""
+    probe: Probe | None = optional(needs=PROBED, default=None)
+    probe_change: ProbeChange | None = optional(needs=PROBED, default=None)
+    retrieval: Retrieved | None = optional(needs=RANKED, default=None)
+    retrieval_change: RetrievedChange | None = optional(needs=RANKED, default=None)
     zero_rows: int | None = measure(unit="rows", low=0, better="lower")
     """Rows of which nothing is left: they have no direction, and their cosines read 0."""
 
@@ -145,6 +220,16 @@ class Compression(Results):
             change = found.label_precision_change[self.k]
             if change.estimate is not None:
                 line += f", label precision changes by {change:+.4f}"
+            if found.probe is not None and found.probe_change is not None:
+                line += (
+                    f", a linear probe recovers {found.probe.accuracy:.4f} of the labels "
+                    f"({found.probe_change.accuracy:+.4f})"
+                )
+            if found.retrieval is not None and found.retrieval_change is not None:
+                line += (
+                    f", hit@{self.k} of the queries is {found.retrieval.hit[self.k]:.4f} "
+                    f"({found.retrieval_change.hit[self.k]:+.4f})"
+                )
             lines.append(f"{line}.")
         lines.append(
             f"Not beaten at once in bytes, overlap and label precision: {', '.join(self.frontier)}; "

@@ -9,11 +9,12 @@ import numpy as np
 
 from service.check import Undefined
 from service.checks.compression.declared import CompressionInputs, CompressionParams
+from service.dataset import Dataset
 from service.errors import Fault, ZeroRows
 from service.numerics.coded import Coded, as_given
 from service.numerics.rows import Directions, Floats, Rows, blocks, ordered_map
 from service.numerics.spectrum import Components, components
-from service.numerics.storage_schemes import SchemeName, TooFewToTrain, fit, store
+from service.numerics.storage_schemes import SchemeName, Stored, TooFewToTrain, fit, store
 
 UNTRAINED = Undefined(
     code="too_few_rows", message="256 centroids need as many train rows to be trained on."
@@ -31,6 +32,8 @@ class Kept:
     dimensions : int
     rows : Coded
     bytes_per_vector : float
+    like : callable
+        Keeps as little of other rows.
     explained : float or None
         Share of the train rows' variance on the components.
     """
@@ -39,6 +42,7 @@ class Kept:
     dimensions: int
     rows: Coded
     bytes_per_vector: float
+    like: Callable[[Rows], Coded]
     explained: float | None = None
 
 
@@ -66,8 +70,11 @@ class Reductions:
 
     def native(self) -> Kept:
         """The rows as given."""
-        found = as_given(self.rows, cosine=True, threads=self.threads)
-        return Kept("native", self.d, found, self.d * self.rows.dtype.itemsize)
+        size = self.d * self.rows.dtype.itemsize
+        return Kept("native", self.d, self._given(self.rows), size, self._given)
+
+    def _given(self, rows: Rows) -> Coded:
+        return as_given(np.ascontiguousarray(rows), cosine=True, threads=self.threads)
 
     def components(self, step: Callable[[int, int], None]) -> Components:
         """Principal directions of the train rows, brought to length one."""
@@ -86,28 +93,29 @@ class Reductions:
             yield from self._pca(m, found)
 
     def _prefix(self, m: int) -> Iterator[Kept | Nothing]:
-        self._refuse_zero_prefixes(m)
-        kept = np.ascontiguousarray(self.rows[:, :m])
-        rows = as_given(kept, cosine=True, threads=self.threads)
-        prefix = Kept(f"prefix_{m}", m, rows, m * self.rows.dtype.itemsize)
+        self._refuse_zero_prefixes("vectors", self.inputs.vectors, m)
+        if self.inputs.queries is not None:
+            self._refuse_zero_prefixes("queries", self.inputs.queries, m)
+        rows, size = self._given(self.rows[:, :m]), m * self.rows.dtype.itemsize
+        prefix = Kept(f"prefix_{m}", m, rows, size, lambda rows: self._given(rows[:, :m]))
         yield prefix
         yield from self._stored(prefix, rows, self._of_train(rows, self.train[:, :m]))
 
-    def _refuse_zero_prefixes(self, m: int) -> None:
-        grid = blocks(self.n, m)
+    def _refuse_zero_prefixes(self, role: str, data: Dataset, m: int) -> None:
+        grid = blocks(data.n, m)
         zero = np.flatnonzero(
-            np.concatenate([~(self.rows[which, :m] != 0).any(axis=1) for which in grid])
+            np.concatenate([~(data.vectors[which, :m] != 0).any(axis=1) for which in grid])
         )
         if len(zero):
             raise ZeroRows(
-                f"{len(zero)} rows of `vectors` are zero in their first {m} coordinates and have no "
+                f"{len(zero)} rows of `{role}` are zero in their first {m} coordinates and have no "
                 "direction there.",
                 [
                     Fault(
-                        pointer="/inputs/vectors",
+                        pointer=f"/inputs/{role}",
                         message=f"drop these rows, or leave {m} out of `dims`",
                         count=len(zero),
-                        rows=self.inputs.vectors.name_rows(zero),
+                        rows=data.name_rows(zero),
                     )
                 ],
             )
@@ -122,7 +130,14 @@ class Reductions:
             yield from self._nothing(name, m, why)
             return
         rows = self._projected(self.rows, found, m)
-        kept = Kept(name, m, rows, m * rows.codes.dtype.itemsize, float(found.shares()[m - 1]))
+        kept = Kept(
+            name,
+            m,
+            rows,
+            m * rows.codes.dtype.itemsize,
+            lambda rows: self._projected(rows, found, m),
+            float(found.shares()[m - 1]),
+        )
         yield kept
         if not self.params.stored:
             return
@@ -146,7 +161,7 @@ class Reductions:
         """What storage is fitted on; zero train rows set no range."""
         if self.inputs.train is None or not self.params.stored:
             return rows
-        return as_given(np.ascontiguousarray(train), cosine=True, threads=self.threads)
+        return self._given(train)
 
     def _stored(self, kept: Kept, rows: Coded, train: Coded) -> Iterator[Kept | Nothing]:
         for scheme in self.params.stored:
@@ -160,15 +175,26 @@ class Reductions:
             fitted = fit(scheme, train.points, train.n, m, self.threads)
         except TooFewToTrain:
             return Nothing(name, m, UNTRAINED)
-        points: Callable[[slice], Floats] = rows.points
-        stored = store(fitted, points, rows.n, m, cosine=True, threads=self.threads)
+
+        def kept_of(rows: Coded) -> Stored:
+            points: Callable[[slice], Floats] = rows.points
+            return store(fitted, points, rows.n, m, cosine=True, threads=self.threads)
+
+        stored = kept_of(rows)
         if len(stored.overflow):
             why = Undefined(
                 code="not_representable",
                 message=f"{stored.overflow_coordinates} coordinates are beyond the format.",
             )
             return Nothing(name, m, why)
-        return Kept(name, m, stored.rows, fitted.bytes_per_vector, kept.explained)
+        return Kept(
+            name,
+            m,
+            stored.rows,
+            fitted.bytes_per_vector,
+            lambda rows: kept_of(kept.like(rows)).rows,
+            kept.explained,
+        )
 
     def _nothing(self, name: str, m: int, why: Undefined) -> Iterator[Nothing]:
         yield Nothing(name, m, why)
