@@ -115,6 +115,38 @@ class Deviations:
     length2: Floats
     along: Floats
 
+    def without_each(self) -> Without:
+        """What is read off the sums without each unit in turn, in closed form."""
+        left = self.counts.sum() - self.counts
+        with np.errstate(divide="ignore", invalid="ignore"):
+            squares = self.squares.sum() - self.squares - self.length2 / left
+            mean2 = self.mean @ self.mean - 2 * self.along / left + self.length2 / np.square(left)
+            return Without(
+                dispersion=squares / left,
+                length=np.sqrt(np.maximum(mean2, 0)),
+                mean_cosine=mean2 - squares / (left * (left - 1)),
+                variance=squares / (left - 1),
+            )
+
+
+@dataclass(frozen=True)
+class Without:
+    """
+    Statistics without each unit in turn, (G,); not finite where nothing is left to compute them from.
+
+    Attributes
+    ----------
+    dispersion : mean squared distance to the mean
+    length : of the mean
+    mean_cosine : of different rows, which are of length one
+    variance : trace of the covariance, ddof 1
+    """
+
+    dispersion: Floats
+    length: Floats
+    mean_cosine: Floats
+    variance: Floats
+
 
 def deviations(source: Source, units: Units, threads: int) -> Deviations:
     """

@@ -63,9 +63,21 @@ def spectra(rows: Stored, threads: int, step: Callable[[int, int], None]) -> Spe
     Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR and LU
     factorizations", SIAM J. Sci. Comput. 34(1), 2012, doi:10.1137/080731992.
     """
-    n, d = rows.n, rows.d
-    mean, r, variances = reduced(rows, threads, step)
-    size = min(n, d)
+    return spectra_of_triangle(rows.n, *reduced(rows, threads, step))
+
+
+def spectra_of_triangle(n: int, mean: Floats, r: Floats, variances: Floats) -> Spectra:
+    """
+    The spectra of n rows that differ from their mean by R up to a rotation; see `spectra`.
+
+    Parameters
+    ----------
+    n : int
+    mean : (d,)
+    r : (m, d)
+    variances : (d,) sum of squared deviations per dimension
+    """
+    size = min(n, len(mean))
     raw = _singular_values(np.vstack([r, np.sqrt(n) * mean]))[:size]
     centred = _singular_values(r)[:size]
     spread = bool(np.linalg.norm(centred) > NO_SPREAD * np.linalg.norm(raw))
@@ -144,6 +156,25 @@ def _triangle(x: Floats) -> Floats:
 def _singular_values(x: Floats) -> Floats:
     values: Floats = np.linalg.svd(x, compute_uv=False).astype(np.float64)
     return values
+
+
+def raw_directions(n: int, mean: Floats, r: Floats) -> tuple[Floats, Floats]:
+    """
+    Right singular vectors, (m, d), and values, (m,), of rows as they are, by falling value.
+
+    Parameters
+    ----------
+    n, mean, r : number of rows and what `reduced` makes of them
+    """
+    _, values, directions = np.linalg.svd(np.vstack([r, np.sqrt(n) * mean]), full_matrices=False)
+    size = min(n, len(mean))
+    return directions[:size], values[:size]
+
+
+def dimensions_holding(variances: Floats, share: float) -> int:
+    """How many of the largest variances, which fall, hold this share of their sum."""
+    reached = np.cumsum(variances / variances.sum())
+    return int(np.searchsorted(reached, share - 1e-12)) + 1
 
 
 def rankme(singular_values: NDArray[np.floating]) -> float:
