@@ -14,6 +14,7 @@ from service.checks.neighbour_stability import neighbour_stability
 from service.checks.power import power
 from service.checks.retrieval import retrieval
 from service.checks.search_hygiene import search_hygiene
+from service.checks.stress_response import stress_response
 
 CATALOGUE: tuple[Check, ...] = (
     geometry,
@@ -25,6 +26,7 @@ CATALOGUE: tuple[Check, ...] = (
     neighbour_stability,
     retrieval,
     compression,
+    stress_response,
     model_comparison,
     power,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,20 +64,12 @@ def spectra(rows: Stored, threads: int, step: Callable[[int, int], None]) -> Spe
     Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR and LU
     factorizations", SIAM J. Sci. Comput. 34(1), 2012, doi:10.1137/080731992.
     """
-    return spectra_of_triangle(rows.n, *reduced(rows, threads, step))
+    return spectra_of_triangle(rows.n, reduced(rows, threads, step))
 
 
-def spectra_of_triangle(n: int, mean: Floats, r: Floats, variances: Floats) -> Spectra:
-    """
-    The spectra of n rows that differ from their mean by R up to a rotation; see `spectra`.
-
-    Parameters
-    ----------
-    n : int
-    mean : (d,)
-    r : (m, d)
-    variances : (d,) sum of squared deviations per dimension
-    """
+def spectra_of_triangle(n: int, triangle: Triangle) -> Spectra:
+    """The spectra of n rows from what is left of them; see `spectra`."""
+    mean, r, variances = triangle
     size = min(n, len(mean))
     raw = _singular_values(np.vstack([r, np.sqrt(n) * mean]))[:size]
     centred = _singular_values(r)[:size]
@@ -84,14 +77,19 @@ def spectra_of_triangle(n: int, mean: Floats, r: Floats, variances: Floats) -> S
     return Spectra(raw, centred, mean, variances, spread)
 
 
-def reduced(
-    rows: Source, threads: int, step: Callable[[int, int], None]
-) -> tuple[Floats, Floats, Floats]:
-    """
-    Mean of the rows, the triangle R of the rows minus it, and their squared deviations per dimension.
+class Triangle(NamedTuple):
+    """What is left of rows once they are reduced; a rotation of n rows has the same."""
 
-    See `spectra`.
-    """
+    mean: Floats
+    """(d,)"""
+    r: Floats
+    """(m, d): the rows minus their mean, up to a rotation."""
+    squares: Floats
+    """(d,) sum of squared deviations per dimension."""
+
+
+def reduced(rows: Source, threads: int, step: Callable[[int, int], None]) -> Triangle:
+    """The triangle of rows minus their mean; see `spectra`."""
     n, d = rows.n, rows.d
     grid = blocks(n, d, at_least=max(d, min(4 * d, QR_ELEMENTS // d)))
     block_bytes = 8 * d * (grid[0].stop - grid[0].start)
@@ -109,7 +107,7 @@ def reduced(
         r = _triangle(np.vstack([r, part])) if len(r) else part
         variances += squares
         step(done, len(grid))
-    return mean, r, variances
+    return Triangle(mean, r, variances)
 
 
 @dataclass(frozen=True)
@@ -158,14 +156,9 @@ def _singular_values(x: Floats) -> Floats:
     return values
 
 
-def raw_directions(n: int, mean: Floats, r: Floats) -> tuple[Floats, Floats]:
-    """
-    Right singular vectors, (m, d), and values, (m,), of rows as they are, by falling value.
-
-    Parameters
-    ----------
-    n, mean, r : number of rows and what `reduced` makes of them
-    """
+def raw_directions(n: int, triangle: Triangle) -> tuple[Floats, Floats]:
+    """Right singular vectors, (m, d), and values, (m,), of n rows as they are, by falling value."""
+    mean, r, _ = triangle
     _, values, directions = np.linalg.svd(np.vstack([r, np.sqrt(n) * mean]), full_matrices=False)
     size = min(n, len(mean))
     return directions[:size], values[:size]
