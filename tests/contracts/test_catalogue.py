@@ -56,7 +56,13 @@ COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("group_structure", "levels"): lambda i: i // 6 % 2,
     ("group_structure", "response"): lambda i: (i * i) % 7,
 }
-SMALL: dict[str, Any] = {"k": 3, "min_support": 2, "ks": [1, 3], "dims": [4, 2]}
+SMALL: dict[str, Any] = {
+    "k": 3,
+    "min_support": 2,
+    "ks": [1, 3],
+    "dims": [4, 2],
+    "severities": [0.5, 0.9],
+}
 
 checks = pytest.mark.parametrize("check", CATALOGUE, ids=[check.kind for check in CATALOGUE])
 seeds = st.integers(0, 10**6)
@@ -454,10 +460,10 @@ def stacked(check: Check, made: Made) -> Iterator[tuple[list[str], Array]]:
             yield names, np.vstack([made[name] for name in names])
     if several:
         return
-    for slots in row_sets(check).values():
-        names = [name for slot in slots for name in names_of(slot) if name in made]
-        if any(slot.required for slot in slots):
-            yield names, np.vstack([made[name] for name in names])
+    needed = [slots for slots in row_sets(check).values() if any(slot.required for slot in slots)]
+    names = [name for slots in needed for slot in slots for name in names_of(slot) if name in made]
+    if names:
+        yield names, np.vstack([made[name] for name in names])
 
 
 def unit_of(x: Array) -> Array:

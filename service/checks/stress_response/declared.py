@@ -37,8 +37,8 @@ class StressResponseInputs(Inputs):
 
 
 class StressResponseParams(Params):
-    damages: list[Damage] = Field(default=list(get_args(Damage)), min_length=1, max_length=5)
-    """What is done to the rows."""
+    damages: list[Damage] | None = Field(default=None, min_length=1, max_length=5)
+    """What is done to the rows; all there is by default."""
     severities: list[Annotated[float, Field(gt=0, lt=1)]] = Field(
         default=[0.25, 0.5, 0.75, 0.9, 0.99], min_length=1, max_length=8
     )
@@ -58,7 +58,7 @@ class StressResponseParams(Params):
         """Damage and severity by name, each damage by rising severity."""
         return {
             named_condition(damage, severity): (damage, severity)
-            for damage in dict.fromkeys(self.damages)
+            for damage in dict.fromkeys(self.damages or get_args(Damage))
             for severity in sorted(set(self.severities))
         }
 
