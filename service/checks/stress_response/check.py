@@ -16,6 +16,7 @@ from service.check import (
     check,
     estimate_of,
     mean_of,
+    mean_of_means,
 )
 from service.checks.stress_response.declared import (
     Condition,
@@ -31,6 +32,7 @@ from service.checks.stress_response.part import (
     part,
     plan,
 )
+from service.checks.stress_response.probing import NO_CLASS, NO_LABELS, Wanted
 from service.checks.stress_response.response import responses
 from service.checks.stress_response.states import (
     NO_DEVIATION,
@@ -41,7 +43,6 @@ from service.numerics.damages import Damage
 from service.numerics.moments import Units
 from service.numerics.rows import Floats
 
-NO_LABELS = Undefined(code="no_labels", message="No labels were given.")
 NO_SPREAD = Undefined(code="zero_spectrum", message="All rows are equal: nothing varies.")
 ALL_ZERO = Undefined(code="zero_spectrum", message="All rows are zero.")
 WHY = {
@@ -71,6 +72,8 @@ WHOLE = ("dimensions_90",)
         "move under a damage cannot report it.",
         "Neighbours with the same label are not the same neighbours, and labels that neighbours do not "
         "share may still be recovered by a classifier.",
+        "The probe standardises its columns, which takes contraction, offset and mean interpolation "
+        "out before it is fitted: it cannot see them, and a probe that does not standardise can.",
         "Intervals take the fitted damages, the noise drawn and the rows that are searched as given.",
     ),
     sources=("arXiv:2210.02885", "doi:10.1101/214262", "doi:10.1093/biomet/26.4.404"),
@@ -105,12 +108,18 @@ def stress_response(
         k=params.k,
         train_rows=inputs.train.n,
         overlap_chance=params.k / (inputs.vectors.n - 1),
-        label_floor=summary.label_floor(),
+        **summary.floors(),
         native=native,
         conditions=conditions,
         responses=responses(native, conditions, params.k),
     )
     _warn(context, results)
+    if isinstance(summary.wanted, Wanted) and (absent := int((summary.wanted.rows < 0).sum())):
+        context.warn(
+            "labels_not_in_train",
+            f"{absent} rows have a label that no train row has: no probe can give it.",
+            "inputs/labels",
+        )
     return results  # type: ignore[no-any-return]
 
 
@@ -121,6 +130,12 @@ def _warn(context: Context, results: StressResponse) -> None:
                 "rows_read_as_zero",
                 f"`{name}`: {found.zero_rows} rows are zero and have no direction; no cosine is read.",
                 f"results/conditions/{name}/zero_rows",
+            )
+        if found.probe_converged is False:
+            context.warn(
+                "not_converged",
+                f"`{name}`: the probe's optimiser ran out of iterations.",
+                f"results/conditions/{name}/probe_converged",
             )
         if found.zero_rows is None:
             why = found.undefined["zero_rows"]
@@ -140,12 +155,27 @@ class _Summary:
         self.n = inputs.vectors.n
         groups = inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
+        self.of_row = np.arange(self.n) if groups is None else groups.dense
+        self.wanted = Wanted.of(inputs)
+        labels = inputs.labels
+        self.codes = None if labels is None else labels.dense
+        counts = np.zeros(1, np.int64) if self.codes is None else np.bincount(self.codes)
+        self.counts, self.enough = counts, counts >= params.min_support
 
-    def label_floor(self) -> float | Undefined:
-        if self.inputs.labels is None:
-            return NO_LABELS
-        counts = np.bincount(self.inputs.labels.dense)
-        return float((counts * (counts - 1)).sum() / (self.n * (self.n - 1)))
+    def floors(self) -> dict[str, Any]:
+        """What labels and neighbours drawn at random would read."""
+        few = self._no_class
+        classes, n = int(self.enough.sum()), self.n
+        expected = (self.counts - 1) / (n - 1)
+        return {
+            "label_floor": self._unlabelled or float((self.counts / n * expected).sum()),
+            "label_floor_macro": few or float(expected[self.enough].mean()),
+            "probe_floor": self.wanted.majority()
+            if isinstance(self.wanted, Wanted)
+            else self.wanted,
+            "probe_floor_balanced": self._unprobed or few or 1 / classes,
+            "classes": self._unlabelled or classes,
+        }
 
     def native(self) -> Instruments:
         return Instruments.build(**self._instruments(0))  # type: ignore[no-any-return]
@@ -166,11 +196,19 @@ class _Summary:
             label_precision_change={
                 self.k: self._mean(change, nothing or self._unlabelled, "change")
             },
+            probe_accuracy_change=self._mean(
+                self._right(place) - self._right(0), why or self._unprobed, "change"
+            ),
         )
 
     @property
     def _unlabelled(self) -> Undefined | None:
         return NO_LABELS if self.inputs.labels is None else None
+
+    @property
+    def _no_class(self) -> Undefined | None:
+        """Why no mean over labels can be taken."""
+        return self._unlabelled or (None if self.enough.any() else NO_CLASS)
 
     def _why(self, place: int) -> Undefined | None:
         """Why a state is not measured at all."""
@@ -216,8 +254,39 @@ class _Summary:
             found[name] = self._estimate(found[name], self._deleted(place, row))
         hits = self.parts["hits"][place] / self.k
         found["label_precision"] = {self.k: self._mean(hits, nothing or self._unlabelled)}
+        found["label_precision_macro"] = {
+            self.k: self._mean_of_means(hits, nothing or self._no_class)
+        }
+        found |= self._probe(place, why)
         found["unresolved"] = nothing or int(self.parts["unresolved"][place])
         return found
+
+    def _probe(self, place: int, why: Undefined | None) -> dict[str, Any]:
+        nothing, right = why or self._unprobed, self._right(place)
+        accuracy, n_iter, converged = self.parts["probe"][place]
+        return {
+            "probe_accuracy": self._mean(right, nothing),
+            "probe_balanced_accuracy": self._mean_of_means(right, nothing or self._no_class),
+            "probe_train_accuracy": nothing or float(accuracy),
+            "probe_iterations": nothing or int(n_iter),
+            "probe_converged": nothing or bool(converged),
+        }
+
+    @property
+    def _unprobed(self) -> Undefined | None:
+        return self.wanted if isinstance(self.wanted, Undefined) else None
+
+    def _right(self, place: int) -> Floats:
+        return np.asarray(self.parts["right"][place].astype(np.float64))
+
+    def _mean_of_means(self, values: Floats, nothing: Undefined | None) -> Estimate:
+        if nothing is not None or self.codes is None:
+            return self._estimate(nothing or NO_LABELS, np.empty(0))
+        chosen = self.enough[self.codes]
+        unit = self.units.name
+        return mean_of_means(
+            values[chosen], self.codes[chosen], self.of_row[chosen], self.params, unit
+        )
 
     def _deleted(self, place: int, row: int) -> NDArray[np.float64]:
         return np.asarray(self.parts["deleted"][place, row])

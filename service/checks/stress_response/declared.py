@@ -22,6 +22,7 @@ from service.numerics.damages import Damage
 
 Direction = Literal["unchanged", "rising", "falling", "mixed"]
 DECIMALS = 4
+PROBED = ("labels", "train_labels")
 SCALED: tuple[Literal["uniform_scale"]] = ("uniform_scale",)
 
 
@@ -32,8 +33,10 @@ class StressResponseInputs(Inputs):
     """Rows that are damaged and measured; each searches the others."""
     groups: Labels | None = labels(of="vectors", least=2)
     """Which rows belong together (source document, user): the unit of every interval."""
+    train_labels: Labels | None = labels(of="train")
+    """A label of each train row: what a linear probe learns, on train rows with the same damage."""
     labels: Labels | None = labels(of="vectors")
-    """A label of each row: what neighbours are wanted to share."""
+    """A label of each row: what neighbours are wanted to share, and a probe to give."""
 
 
 class StressResponseParams(Params):
@@ -45,6 +48,10 @@ class StressResponseParams(Params):
     """How much of it, with up to four decimals; the rows as given, severity 0, are always measured."""
     k: int = Field(default=10, ge=1, le=256)
     """Neighbours of each row, by cosine."""
+    min_support: int = Field(default=10, ge=1)
+    """Rows a label needs to count where every label counts the same."""
+    probe_c: float = Field(default=1.0, gt=0, le=1e6)
+    """Inverse strength of the probe's penalty: one for all conditions, chosen by no search."""
 
     @model_validator(mode="after")
     def _few_decimals(self) -> Self:
@@ -104,6 +111,20 @@ class Instruments(ResultsAtK):
         low=0, high=1, better="higher", invariance=SCALED, needs=("labels",)
     )
     """Share of neighbours with the row's label, mean over rows."""
+    label_precision_macro: dict[int, Estimate] = measure(
+        low=0, high=1, better="higher", invariance=SCALED, needs=("labels",)
+    )
+    """The same, mean over labels of enough rows."""
+    probe_accuracy: Estimate = measure(low=0, high=1, better="higher", needs=PROBED)
+    """Share of the rows whose label a linear probe gives that was fitted on train rows."""
+    probe_balanced_accuracy: Estimate = measure(low=0, high=1, better="higher", needs=PROBED)
+    """The same, mean over labels of enough rows."""
+    probe_train_accuracy: float | None = measure(low=0, high=1, needs=PROBED)
+    """Share of the train rows whose label the probe gives."""
+    probe_iterations: int | None
+    """Iterations of its optimiser."""
+    probe_converged: bool | None
+    """Whether the optimiser ended before it ran out of iterations."""
     unresolved: int | None = measure(unit="rows", low=0, better="lower")
     """Rows whose last neighbour and the next row score the same within rounding: ties."""
 
@@ -125,6 +146,8 @@ class Condition(Instruments):
         low=-1, high=1, better="higher", invariance=SCALED, needs=("labels",)
     )
     """Label precision minus that of the rows as given."""
+    probe_accuracy_change: Estimate = measure(low=-1, high=1, better="higher", needs=PROBED)
+    """Accuracy of the probe minus that of the rows as given."""
 
 
 class Response(Results):
@@ -157,6 +180,14 @@ class StressResponse(Results):
     """Overlap of sets that are drawn at random: k / (n - 1)."""
     label_floor: float | None = measure(low=0, high=1, needs=("labels",))
     """Label precision of random neighbours: sum n_c (n_c - 1) / (n (n - 1)) over labels c."""
+    label_floor_macro: float | None = measure(low=0, high=1, needs=("labels",))
+    """The same, mean over labels of enough rows."""
+    probe_floor: float | None = measure(low=0, high=1, needs=PROBED)
+    """Accuracy of giving every row the commonest label of the train rows."""
+    probe_floor_balanced: float | None = measure(low=0, high=1, needs=PROBED)
+    """Balanced accuracy of any guess that does not look at the rows: 1 / labels of enough rows."""
+    classes: int | None
+    """Labels with enough rows to count where every label counts the same."""
     native: Instruments
     """The rows as given: severity 0 of every damage."""
     conditions: dict[str, Condition] = named("condition")
@@ -201,6 +232,15 @@ class StressResponse(Results):
                     f"(random neighbours {self.label_floor:.4f})"
                 )
             lines.append(f"{line}.")
+        probed = last.probe_accuracy
+        if probed.estimate is not None:
+            lines.append(
+                f"`{damage}` at {last.severity:g} lets a probe fitted on train rows with the same "
+                f"damage give {probed:.4f} of the labels against {self.native.probe_accuracy:.4f} as "
+                f"given (the commonest label {self.probe_floor:.4f}); balanced over {self.classes} "
+                f"labels {last.probe_balanced_accuracy:.4f} (any guess "
+                f"{self.probe_floor_balanced:.4f})."
+            )
         still = [name for name, one in found.items() if one.direction == "unchanged"]
         if still:
             lines.append(f"`{damage}` leaves unchanged: {', '.join(still)}.")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.check import Arrays, Context
+from service.check import Arrays, Context, Undefined
 from service.checks.stress_response.declared import StressResponseInputs, StressResponseParams
+from service.checks.stress_response.probing import Tried, Wanted
 from service.checks.stress_response.states import State, States
 from service.numerics import agreement
 from service.numerics.coded import Points, lengths
@@ -86,6 +88,8 @@ class Bench:
         groups = inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
         self.native = self._graph(states.given, silent)
+        self.states, self.params = states, params
+        self.wanted = Wanted.of(inputs)
 
     def _graph(self, state: State, step: Step) -> Graph:
         return nearest_graph(state.rows, self.k, self.threads, step)
@@ -96,6 +100,7 @@ class Bench:
         deleted = np.full((len(ESTIMATES), len(self.units.counts)), np.nan)
         found: dict[str, Any] = {"zero_rows": 0, "unresolved": 0, "why": 0}
         shared, hits = np.zeros((2, self.n), np.int16)
+        right, probe = np.zeros(self.n, np.int8), [np.nan] * 3
         if isinstance(state, int):
             found["why"] = state
         else:
@@ -108,14 +113,29 @@ class Bench:
                 numbers["norm_cv"] = float(norms.std() / norms.mean())
                 self._spectral(state, numbers)
             self._variance(state, numbers, deleted)
+            if isinstance(self.wanted, Wanted):
+                tried = self._tried(self.wanted, state)
+                right = tried.right.astype(np.int8)
+                probe = [tried.train_accuracy, tried.n_iter, tried.converged]
             if not zero:
                 self._directional(state, numbers, deleted)
                 graph = self.native if state.same_cosines else self._graph(state, step)
                 found["unresolved"] = graph.unresolved
                 shared, hits = self._shared(graph.ids), self._hits(graph.ids)
         found |= {"numbers": np.array(list(numbers.values())), "deleted": deleted}
-        found |= {"shared": shared, "hits": hits}
+        found |= {"shared": shared, "hits": hits, "right": right, "probe": np.array(probe)}
         return {name: np.asarray(value) for name, value in found.items()}
+
+    def _tried(self, wanted: Wanted, state: State) -> Tried:
+        if state.features is None:
+            return self._tried_as_given
+        return wanted.tried(*state.features(), self.params)
+
+    @cached_property
+    def _tried_as_given(self) -> Tried:
+        if isinstance(self.wanted, Undefined):
+            raise TypeError("There is nothing to learn.")
+        return self.wanted.tried(self.states.train, self.states.rows, self.params)
 
     def _spectral(self, state: State, numbers: dict[str, float]) -> None:
         found = spectra_of_triangle(self.n, state.triangle)

@@ -17,9 +17,8 @@ from service.checks.stress_response.declared import (
 
 SAME = 1e-9
 """Steps within this share of the largest value are rounding."""
-INSTRUMENTS = tuple(
-    name for name in Instruments.model_fields if name not in ("undefined", "unresolved")
-)
+NO_INSTRUMENTS = {"undefined", "unresolved", "probe_iterations", "probe_converged"}
+INSTRUMENTS = tuple(name for name in Instruments.model_fields if name not in NO_INSTRUMENTS)
 
 
 def responses(native: Instruments, conditions: Mapping[str, Condition], k: int) -> list[Response]:

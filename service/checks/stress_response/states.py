@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +22,7 @@ from service.numerics.damages import (
 )
 from service.numerics.extremes import refuse_extremes
 from service.numerics.neighbours import silent
-from service.numerics.rows import Floats
+from service.numerics.rows import Floats, Rows
 from service.numerics.spectrum import Triangle, reduced
 
 TOO_FEW_DIRECTIONS, TIED_DIRECTIONS, NO_DEVIATION = 1, 2, 3
@@ -43,12 +44,16 @@ class State:
         Lengths of what was added up; a row within rounding of it is zero.
     same_cosines : bool
         Every cosine is the one of the rows as given.
+    features : function or None
+        The train rows and the rows after the damage; None where one scale and one shift, the same for
+        both, lead back to those as given, as standardising does.
     """
 
     rows: Coded
     triangle: Triangle
     reach: Floats
     same_cosines: bool = False
+    features: Callable[[], tuple[Rows, Rows]] | None = None
 
 
 class States:
@@ -90,7 +95,15 @@ class States:
         deviation = self.fitted.deviation * severity / (1 - severity)
         made = noisy(self.rows, deviation, self.dtype, self.seed, "damage noise")
         rows = as_given(made, cosine=True, threads=self.threads)
-        return State(rows, reduced(rows, self.threads, silent), np.zeros(rows.n))
+        return State(
+            rows=rows,
+            triangle=reduced(rows, self.threads, silent),
+            reach=np.zeros(rows.n),
+            features=lambda: (
+                noisy(self.train, deviation, self.dtype, self.seed, "damage noise on train"),
+                made,
+            ),
+        )
 
     def _moved(self, moved: Affine) -> State:
         given, scale = self.given, moved.scale
@@ -115,4 +128,8 @@ class States:
             rows=as_given(made, cosine=True, threads=self.threads),
             triangle=Triangle(turn @ mean, inside, np.square(inside @ turn).sum(axis=0)),
             reach=self.given.rows.divisors,
+            features=lambda: (
+                projected(self.train, turn, self.dtype, self.threads) @ turn.astype(self.dtype),
+                made @ turn.astype(self.dtype),
+            ),
         )
