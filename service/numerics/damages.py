@@ -146,11 +146,13 @@ def projected(rows: Rows, directions: Floats, dtype: type[np.floating], threads:
     return out
 
 
-def noisy(rows: Rows, deviation: float, dtype: type[np.floating], seed: int, purpose: str) -> Kept:
+def noisy(
+    rows: Rows, deviation: float, dtype: type[np.floating], seed: int, purpose: str, threads: int
+) -> Kept:
     """Rows plus independent normal numbers, the same for every deviation but for their size."""
     n, d = rows.shape
     out = np.empty((n, d), dtype)
     source = Stored(rows)
-    for block, numbers in normal_blocks(n, d, seed, purpose):
+    for block, numbers in normal_blocks(n, d, seed, purpose, threads):
         out[block] = source.take(block) + deviation * numbers
     return out

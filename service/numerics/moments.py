@@ -211,6 +211,7 @@ def pair_moments(
     units: Units,
     threads: int,
     step: Callable[[int, int], None],
+    means: tuple[Floats, Floats] | None = None,
 ) -> PairMoments:
     r"""
     Exact moments of :math:`a_i \cdot b_j` over all pairs (i, j) whose rows are of different units.
@@ -227,6 +228,7 @@ def pair_moments(
     ----------
     a, b : unit rows of the same shape (n, d); row i of `a` pairs with row i of `b`
     units : Units with at least two units
+    means : of `a` and `b`, where they are known
 
     Notes
     -----
@@ -235,8 +237,10 @@ def pair_moments(
     """
     n, d = a.n, a.d
     same = a is b
-    a0 = mean_row(a, threads)
-    b0 = a0 if same else mean_row(b, threads)
+    if means is None:
+        first = mean_row(a, threads)
+        means = first, first if same else mean_row(b, threads)
+    a0, b0 = means
     threads = max(1, min(threads, GRAM_BYTES_IN_FLIGHT // (16 * d * d)))
 
     def of_range(span: tuple[int, int]) -> _Inside:

@@ -67,12 +67,24 @@ def spectra(rows: Stored, threads: int, step: Callable[[int, int], None]) -> Spe
     return spectra_of_triangle(rows.n, reduced(rows, threads, step))
 
 
-def spectra_of_triangle(n: int, triangle: Triangle) -> Spectra:
-    """The spectra of n rows from what is left of them; see `spectra`."""
+def spectra_of_triangle(
+    n: int, triangle: Triangle, centred: Floats | None = None, threads: int = 1
+) -> Spectra:
+    """
+    The spectra of n rows from what is left of them; see `spectra`.
+
+    Parameters
+    ----------
+    n, triangle : of the rows
+    centred : singular values of the centred rows, where they are known
+    """
     mean, r, variances = triangle
     size = min(n, len(mean))
-    raw = _singular_values(np.vstack([r, np.sqrt(n) * mean]))[:size]
-    centred = _singular_values(r)[:size]
+    raw_rows = np.vstack([r, np.sqrt(n) * mean])
+    wanted = [raw_rows] if centred is not None else [raw_rows, r]
+    raw, *rest = (values[:size] for values in ordered_map(_singular_values, wanted, threads))
+    if centred is None:
+        (centred,) = rest
     spread = bool(np.linalg.norm(centred) > NO_SPREAD * np.linalg.norm(raw))
     return Spectra(raw, centred, mean, variances, spread)
 

@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 from scipy import special
 
 from service.numerics.permutation import stream
-from service.numerics.rows import Floats, blocks
+from service.numerics.rows import Floats, blocks, ordered_map
 
 PANELS = 128
 NODES = 64
 
 
-def normal_blocks(n: int, d: int, seed: int, purpose: str) -> Iterator[tuple[slice, Floats]]:
+def normal_blocks(
+    n: int, d: int, seed: int, purpose: str, threads: int = 1
+) -> Iterator[tuple[slice, Floats]]:
     """
     Independent normal numbers for n rows, block by block: (m, d) each.
 
@@ -27,9 +29,13 @@ def normal_blocks(n: int, d: int, seed: int, purpose: str) -> Iterator[tuple[sli
     seed, purpose : the stream
     """
     bits = stream(seed, purpose, 0)
-    for block in blocks(n, d):
-        words = bits.random_raw((block.stop - block.start) * d) >> np.uint64(11)
-        yield block, special.ndtri((words + 0.5) * 2.0**-53).reshape(-1, d)
+    words = ((block, bits.random_raw((block.stop - block.start) * d)) for block in blocks(n, d))
+
+    def normal(drawn: tuple[slice, NDArray[np.uint64]]) -> tuple[slice, Floats]:
+        block, raw = drawn
+        return block, special.ndtri(((raw >> np.uint64(11)) + 0.5) * 2.0**-53).reshape(-1, d)
+
+    yield from ordered_map(normal, words, threads)
 
 
 def uniform_directions(n: int, d: int, seed: int, purpose: str) -> NDArray[np.float32]:

@@ -60,7 +60,7 @@ def hurt(x: Array, train: Array, damage: str, s: float, on: str = "damage noise"
         _, _, directions = np.linalg.svd(train, full_matrices=False)
         kept = directions[: max(1, round(min(train.shape) * (1 - s)))]
         return np.asarray(x @ kept.T @ kept)
-    return np.asarray(noisy(x, train.std() * s / (1 - s), np.float64, SEED, on))
+    return np.asarray(noisy(x, train.std() * s / (1 - s), np.float64, SEED, on, 1))
 
 
 def neighbours(x: Array, k: int) -> Array:

@@ -114,15 +114,15 @@ def test_coordinates_are_as_far_apart_as_the_projected_rows(kept: int, seed: int
 def test_noise_is_normal_and_the_same_but_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kolmogorov-Smirnov by scipy; sizes of blocks, threads and other severities change nothing."""
     x = np.random.default_rng(6).normal(size=(300, 20))
-    drawn = noisy(x, 1.0, np.float64, 3, "one") - x
+    drawn = noisy(x, 1.0, np.float64, 3, "one", 2) - x
     assert stats.kstest(drawn.ravel(), "norm").pvalue > 0.01
     assert np.abs(np.corrcoef(drawn.T) - np.eye(20)).max() < 0.25
-    np.testing.assert_allclose((noisy(x, 7.0, np.float64, 3, "one") - x) / 7, drawn, atol=1e-13)
+    np.testing.assert_allclose((noisy(x, 7.0, np.float64, 3, "one", 2) - x) / 7, drawn, atol=1e-13)
     for seed, purpose in ((4, "one"), (3, "other")):
-        assert np.abs(noisy(x, 1.0, np.float64, seed, purpose) - x - drawn).max() > 1
+        assert np.abs(noisy(x, 1.0, np.float64, seed, purpose, 1) - x - drawn).max() > 1
     monkeypatch.setattr("service.numerics.rows.BLOCK_ELEMENTS", 64)
-    assert np.array_equal(noisy(x, 1.0, np.float64, 3, "one") - x, drawn)
-    assert noisy(x.astype(np.float32), 1.0, np.float32, 3, "one").dtype == np.float32
+    assert np.array_equal(noisy(x, 1.0, np.float64, 3, "one", 2) - x, drawn)
+    assert noisy(x.astype(np.float32), 1.0, np.float32, 3, "one", 2).dtype == np.float32
 
 
 @given(

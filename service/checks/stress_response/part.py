@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ from service.numerics.neighbours import Ids, Step, silent
 from service.numerics.rows import Floats
 from service.numerics.spectrum import (
     NO_SPREAD,
+    Spectra,
     dimensions_holding,
     participation_ratio,
     rankme,
@@ -73,8 +75,22 @@ def part(
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
+@dataclass(frozen=True)
+class Moments:
+    """`ESTIMATES` some of which need directions, each without each unit, (G,)."""
+
+    values: dict[str, float]
+    deleted: dict[str, Floats]
+
+    def times(self, factor: float) -> Moments:
+        return Moments(
+            {name: value * factor for name, value in self.values.items()},
+            {name: values * factor for name, values in self.deleted.items()},
+        )
+
+
 class Bench:
-    """The instruments, and the neighbours of the rows as given."""
+    """The instruments, and what they read on the rows as given."""
 
     def __init__(
         self,
@@ -83,48 +99,55 @@ class Bench:
         params: StressResponseParams,
         states: States,
     ) -> None:
-        self.inputs, self.k, self.threads = inputs, params.k, context.threads
-        self.n = inputs.vectors.n
+        self.inputs, self.params, self.states = inputs, params, states
+        self.k, self.threads, self.n = params.k, context.threads, inputs.vectors.n
         groups = inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
-        self.native = self._graph(states.given, silent)
-        self.states, self.params = states, params
         self.wanted = Wanted.of(inputs)
-
-    def _graph(self, state: State, step: Step) -> Graph:
-        return nearest_graph(state.rows, self.k, self.threads, step)
+        self.native = self._searched(states.given, silent)
 
     def read(self, state: State | int, step: Step) -> dict[str, NDArray[Any]]:
         """Every instrument; NaN and 0 where there is nothing to read."""
         numbers = dict.fromkeys(NUMBERS, np.nan)
-        deleted = np.full((len(ESTIMATES), len(self.units.counts)), np.nan)
+        deleted = dict.fromkeys(ESTIMATES, np.full(len(self.units.counts), np.nan))
         found: dict[str, Any] = {"zero_rows": 0, "unresolved": 0, "why": 0}
         shared, hits = np.zeros((2, self.n), np.int16)
         right, probe = np.zeros(self.n, np.int8), [np.nan] * 3
         if isinstance(state, int):
             found["why"] = state
         else:
-            rows = state.rows
-            norms = lengths(rows, self.threads)
+            norms = lengths(state.rows, self.threads)
             zero = int(np.count_nonzero(norms <= NO_SPREAD * state.reach))
             found["zero_rows"] = zero
             numbers["norm_median"] = float(np.median(norms))
             if zero < self.n:
                 numbers["norm_cv"] = float(norms.std() / norms.mean())
-                self._spectral(state, numbers)
-            self._variance(state, numbers, deleted)
+                numbers |= self._shape(state)
+            moments = [self._variance(state)]
             if isinstance(self.wanted, Wanted):
                 tried = self._tried(self.wanted, state)
                 right = tried.right.astype(np.int8)
                 probe = [tried.train_accuracy, tried.n_iter, tried.converged]
             if not zero:
-                self._directional(state, numbers, deleted)
-                graph = self.native if state.same_cosines else self._graph(state, step)
+                moments.append(self._directions(state))
+                graph = self.native if state.same_cosines else self._searched(state, step)
                 found["unresolved"] = graph.unresolved
                 shared, hits = self._shared(graph.ids), self._hits(graph.ids)
-        found |= {"numbers": np.array(list(numbers.values())), "deleted": deleted}
-        found |= {"shared": shared, "hits": hits, "right": right, "probe": np.array(probe)}
+            for one in moments:
+                numbers |= one.values
+                deleted |= one.deleted
+        found |= {
+            "numbers": [numbers[name] for name in NUMBERS],
+            "deleted": [deleted[name] for name in ESTIMATES],
+            "shared": shared,
+            "hits": hits,
+            "right": right,
+            "probe": probe,
+        }
         return {name: np.asarray(value) for name, value in found.items()}
+
+    def _searched(self, state: State, step: Step) -> Graph:
+        return nearest_graph(state.rows, self.k, self.threads, step)
 
     def _tried(self, wanted: Wanted, state: State) -> Tried:
         if state.features is None:
@@ -137,35 +160,69 @@ class Bench:
             raise TypeError("There is nothing to learn.")
         return self.wanted.tried(self.states.train, self.states.rows, self.params)
 
-    def _spectral(self, state: State, numbers: dict[str, float]) -> None:
-        found = spectra_of_triangle(self.n, state.triangle)
+    def _spectra(self, state: State) -> Spectra:
+        """What is known of the rows as given is not decomposed again."""
+        known = None if state.scale is None else state.scale * self._given_spectra.centred
+        return spectra_of_triangle(self.n, state.triangle, known, self.threads)
+
+    @cached_property
+    def _given_spectra(self) -> Spectra:
+        return spectra_of_triangle(self.n, self.states.given.triangle, None, self.threads)
+
+    def _shape(self, state: State) -> dict[str, float]:
+        found, numbers = self._spectra(state), {}
         size = min(self.n, len(state.triangle.squares))
         raw, centred = (np.pad(v, (0, size - len(v))) for v in (found.raw, found.centred))
-        numbers["stable_rank"], numbers["rankme"] = stable_rank(raw), rankme(raw)
+        numbers = {"stable_rank": stable_rank(raw), "rankme": rankme(raw)}
         if found.spread:
             variances, by_dimension = np.square(centred), state.triangle.squares
-            numbers["largest_over_mean"] = float(by_dimension.max() / by_dimension.mean())
-            numbers["participation_ratio"] = participation_ratio(variances)
-            numbers["rankme_centred"] = rankme(centred)
-            numbers["dimensions_90"] = dimensions_holding(variances, 0.9)
+            numbers |= {
+                "largest_over_mean": float(by_dimension.max() / by_dimension.mean()),
+                "participation_ratio": participation_ratio(variances),
+                "rankme_centred": rankme(centred),
+                "dimensions_90": dimensions_holding(variances, 0.9),
+            }
+        return numbers
 
-    def _variance(self, state: State, numbers: dict[str, float], deleted: Floats) -> None:
+    def _variance(self, state: State) -> Moments:
+        if state.scale is not None:
+            return self._given_variance.times(state.scale**2)
+        return self._variance_of(state)
+
+    @cached_property
+    def _given_variance(self) -> Moments:
+        return self._variance_of(self.states.given)
+
+    def _variance_of(self, state: State) -> Moments:
         sums = deviations(state.rows, self.units, self.threads)
-        numbers["total_variance"] = float(sums.squares.sum()) / (self.n - 1)
-        deleted[ESTIMATES.index("total_variance")] = sums.without_each().variance
+        value = float(sums.squares.sum()) / (self.n - 1)
+        return Moments({"total_variance": value}, {"total_variance": sums.without_each().variance})
 
-    def _directional(self, state: State, numbers: dict[str, float], deleted: Floats) -> None:
+    def _directions(self, state: State) -> Moments:
+        return self._given_directions if state.same_cosines else self._directions_of(state)
+
+    @cached_property
+    def _given_directions(self) -> Moments:
+        return self._directions_of(self.states.given)
+
+    def _directions_of(self, state: State) -> Moments:
         points = Points(state.rows)
         sums = deviations(points, self.units, self.threads)
-        without = sums.without_each()
-        pairs = pair_moments(points, points, Units.rows(self.n), self.threads, silent)
-        numbers |= {
-            "dispersion_v": float(sums.squares.sum()) / self.n,
-            "mean_resultant_length": float(np.linalg.norm(sums.mean)),
-            "anisotropy": mean_cosine(sums),
-            "anisotropy_sd": pairs.sd,
-        }
-        deleted[: len(DIRECTIONAL)] = without.dispersion, without.length, without.mean_cosine
+        without, means = sums.without_each(), (sums.mean, sums.mean)
+        pairs = pair_moments(points, points, Units.rows(self.n), self.threads, silent, means)
+        return Moments(
+            {
+                "dispersion_v": float(sums.squares.sum()) / self.n,
+                "mean_resultant_length": float(np.linalg.norm(sums.mean)),
+                "anisotropy": mean_cosine(sums),
+                "anisotropy_sd": pairs.sd,
+            },
+            {
+                "dispersion_v": without.dispersion,
+                "mean_resultant_length": without.length,
+                "anisotropy": without.mean_cosine,
+            },
+        )
 
     def _shared(self, ids: Ids) -> NDArray[np.int16]:
         """Neighbours of each row that it had before."""

@@ -42,6 +42,8 @@ class State:
         Of the same rows, which need not be reduced again.
     reach : (n,)
         Lengths of what was added up; a row within rounding of it is zero.
+    scale : float or None
+        Deviations from the mean are those of the rows as given, times this.
     same_cosines : bool
         Every cosine is the one of the rows as given.
     features : function or None
@@ -52,6 +54,7 @@ class State:
     rows: Coded
     triangle: Triangle
     reach: Floats
+    scale: float | None = None
     same_cosines: bool = False
     features: Callable[[], tuple[Rows, Rows]] | None = None
 
@@ -69,7 +72,8 @@ class States:
     def given(self) -> State:
         """The rows as given."""
         rows = as_given(self.rows, cosine=True, threads=self.threads)
-        return State(rows, reduced(rows, self.threads, silent), np.zeros(rows.n), same_cosines=True)
+        triangle = reduced(rows, self.threads, silent)
+        return State(rows, triangle, np.zeros(rows.n), scale=1.0, same_cosines=True)
 
     @cached_property
     def dtype(self) -> type[np.floating]:
@@ -93,14 +97,21 @@ class States:
         if self.fitted.deviation == 0:
             return NO_DEVIATION
         deviation = self.fitted.deviation * severity / (1 - severity)
-        made = noisy(self.rows, deviation, self.dtype, self.seed, "damage noise")
+        made = noisy(self.rows, deviation, self.dtype, self.seed, "damage noise", self.threads)
         rows = as_given(made, cosine=True, threads=self.threads)
         return State(
             rows=rows,
             triangle=reduced(rows, self.threads, silent),
             reach=np.zeros(rows.n),
             features=lambda: (
-                noisy(self.train, deviation, self.dtype, self.seed, "damage noise on train"),
+                noisy(
+                    self.train,
+                    deviation,
+                    self.dtype,
+                    self.seed,
+                    "damage noise on train",
+                    self.threads,
+                ),
                 made,
             ),
         )
@@ -112,6 +123,7 @@ class States:
             rows=moved.of(given.rows, self.threads),
             triangle=Triangle(scale * mean + moved.shift, scale * r, scale**2 * squares),
             reach=scale * given.rows.divisors + float(np.linalg.norm(moved.shift)),
+            scale=scale,
             same_cosines=not moved.shift.any(),
         )
 
