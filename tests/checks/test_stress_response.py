@@ -235,7 +235,8 @@ def test_floors_are_what_random_neighbours_and_blind_guesses_reach(whole: Any) -
     assert whole.label_floor_macro == pytest.approx(((sizes - 1) / (N - 1)).mean())
     commonest = max(set(TRAIN_LABELS), key=TRAIN_LABELS.count)
     assert whole.probe_floor == pytest.approx((labels == commonest).mean())
-    assert (whole.probe_floor_balanced, whole.classes) == (pytest.approx(1 / 4), 4)
+    assert whole.probe_floor_balanced == pytest.approx(1 / 4)
+    assert whole.classes == whole.probe_classes == 4
     assert whole.overlap_chance == pytest.approx(K / (N - 1))
 
 
@@ -526,7 +527,40 @@ def test_labels_that_cannot_be_learnt_say_why(run: Callable[..., Any]) -> None:
     got, _ = asked(labels=list(range(N)), train_labels=[i % 60 for i in range(90)])
     assert got.native.probe_accuracy.estimate is not None
     assert got.native.probe_balanced_accuracy.undefined["estimate"].code == "too_few_rows"
+    assert any("the commonest label" in line for line in got.readings())
     assert got.undefined["label_floor_macro"].code == "too_few_rows"
+    assert got.undefined["probe_floor_balanced"].code == "too_few_rows"
+
+
+def test_labels_without_train_rows_count_in_accuracy_alone(run: Callable[..., Any]) -> None:
+    """scikit-learn's recall by label, of the labels that could be given."""
+    kept = TRAIN_KINDS != 0
+    labels = np.array(TRAIN_LABELS)[kept]
+    got, _ = run(
+        stress_response, vectors=X, train=TRAIN[kept], labels=LABELS,
+        train_labels=labels.tolist(),
+        params={"k": K, "severities": [0.5], "damages": ["contraction"]},
+    )  # fmt: skip
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=1, tol=1e-8, max_iter=5000))
+    predicted = model.fit(TRAIN[kept], labels).predict(X)
+    right = predicted == np.array(LABELS)
+    assert got.native.probe_accuracy.estimate == pytest.approx(right.mean())
+    recalls = [right[kind == KINDS].mean() for kind in (1, 2, 3)]
+    assert got.native.probe_balanced_accuracy.estimate == pytest.approx(np.mean(recalls))
+    assert (got.classes, got.probe_classes) == (4, 3)
+    assert got.probe_floor_balanced == pytest.approx(1 / 3)
+
+
+def test_more_labels_than_fit_in_memory_are_not_learnt(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.numerics.probe.MOST_CELLS", 3 * (90 + 10 * D))
+    got, _ = run(
+        stress_response, vectors=X, train=TRAIN, labels=LABELS, train_labels=TRAIN_LABELS,
+        params={"k": K, "severities": [0.5], "damages": ["contraction"]},
+    )  # fmt: skip
+    assert got.native.probe_accuracy.undefined["estimate"].code == "too_many_labels"
+    assert got.native.label_precision[K].estimate is not None
 
 
 def test_labels_of_train_rows_keep_their_type(run: Callable[..., Any]) -> None:

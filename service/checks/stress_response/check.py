@@ -32,7 +32,7 @@ from service.checks.stress_response.part import (
     part,
     plan,
 )
-from service.checks.stress_response.probing import NO_CLASS, NO_LABELS, Wanted
+from service.checks.stress_response.probing import NO_CLASS, NO_LABELS, NOT_LEARNT, Wanted
 from service.checks.stress_response.response import responses
 from service.checks.stress_response.states import (
     NO_DEVIATION,
@@ -77,8 +77,8 @@ WHOLE = ("dimensions_90",)
         "Intervals take the fitted damages, the noise drawn and the rows that are searched as given.",
     ),
     sources=("arXiv:2210.02885", "doi:10.1101/214262", "doi:10.1093/biomet/26.4.404"),
-    row_limit=100_000,
-    memory_factor=5.0,
+    row_limit=50_000,
+    memory_factor=8.0,
     parts=Parts(plan=plan, part=part),
 )
 def stress_response(
@@ -161,11 +161,16 @@ class _Summary:
         self.codes = None if labels is None else labels.dense
         counts = np.zeros(1, np.int64) if self.codes is None else np.bincount(self.codes)
         self.counts, self.enough = counts, counts >= params.min_support
+        self.learnt = self.enough
+        if isinstance(self.wanted, Wanted):
+            learnt = np.zeros(len(counts), bool)
+            learnt[self.codes] = self.wanted.rows >= 0
+            self.learnt = self.enough & learnt
 
     def floors(self) -> dict[str, Any]:
         """What labels and neighbours drawn at random would read."""
         few = self._no_class
-        classes, n = int(self.enough.sum()), self.n
+        n = self.n
         expected = (self.counts - 1) / (n - 1)
         return {
             "label_floor": self._unlabelled or float((self.counts / n * expected).sum()),
@@ -173,8 +178,9 @@ class _Summary:
             "probe_floor": self.wanted.majority()
             if isinstance(self.wanted, Wanted)
             else self.wanted,
-            "probe_floor_balanced": self._unprobed or few or 1 / classes,
-            "classes": self._unlabelled or classes,
+            "probe_floor_balanced": self._unlearnt or 1 / int(self.learnt.sum()),
+            "classes": self._unlabelled or int(self.enough.sum()),
+            "probe_classes": self._unprobed or int(self.learnt.sum()),
         }
 
     def native(self) -> Instruments:
@@ -255,7 +261,7 @@ class _Summary:
         hits = self.parts["hits"][place] / self.k
         found["label_precision"] = {self.k: self._mean(hits, nothing or self._unlabelled)}
         found["label_precision_macro"] = {
-            self.k: self._mean_of_means(hits, nothing or self._no_class)
+            self.k: self._mean_of_means(hits, self.enough, nothing or self._no_class)
         }
         found |= self._probe(place, why)
         found["unresolved"] = nothing or int(self.parts["unresolved"][place])
@@ -266,7 +272,9 @@ class _Summary:
         accuracy, n_iter, converged = self.parts["probe"][place]
         return {
             "probe_accuracy": self._mean(right, nothing),
-            "probe_balanced_accuracy": self._mean_of_means(right, nothing or self._no_class),
+            "probe_balanced_accuracy": self._mean_of_means(
+                right, self.learnt, nothing or self._unlearnt
+            ),
             "probe_train_accuracy": nothing or float(accuracy),
             "probe_iterations": nothing or int(n_iter),
             "probe_converged": nothing or bool(converged),
@@ -276,13 +284,20 @@ class _Summary:
     def _unprobed(self) -> Undefined | None:
         return self.wanted if isinstance(self.wanted, Undefined) else None
 
+    @property
+    def _unlearnt(self) -> Undefined | None:
+        """Why a probe has no mean over labels."""
+        return self._unprobed or (None if self.learnt.any() else NOT_LEARNT)
+
     def _right(self, place: int) -> Floats:
         return np.asarray(self.parts["right"][place].astype(np.float64))
 
-    def _mean_of_means(self, values: Floats, nothing: Undefined | None) -> Estimate:
+    def _mean_of_means(
+        self, values: Floats, counted: NDArray[np.bool_], nothing: Undefined | None
+    ) -> Estimate:
         if nothing is not None or self.codes is None:
             return self._estimate(nothing or NO_LABELS, np.empty(0))
-        chosen = self.enough[self.codes]
+        chosen = counted[self.codes]
         unit = self.units.name
         return mean_of_means(
             values[chosen], self.codes[chosen], self.of_row[chosen], self.params, unit

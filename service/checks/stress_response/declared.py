@@ -118,7 +118,7 @@ class Instruments(ResultsAtK):
     probe_accuracy: Estimate = measure(low=0, high=1, better="higher", needs=PROBED)
     """Share of the rows whose label a linear probe gives that was fitted on train rows."""
     probe_balanced_accuracy: Estimate = measure(low=0, high=1, better="higher", needs=PROBED)
-    """The same, mean over labels of enough rows."""
+    """The same, mean over labels of enough rows that have a train row."""
     probe_train_accuracy: float | None = measure(low=0, high=1, needs=PROBED)
     """Share of the train rows whose label the probe gives."""
     probe_iterations: int | None
@@ -185,9 +185,11 @@ class StressResponse(Results):
     probe_floor: float | None = measure(low=0, high=1, needs=PROBED)
     """Accuracy of giving every row the commonest label of the train rows."""
     probe_floor_balanced: float | None = measure(low=0, high=1, needs=PROBED)
-    """Balanced accuracy of any guess that does not look at the rows: 1 / labels of enough rows."""
+    """Balanced accuracy of any guess that does not look at the rows: 1 / labels that count."""
     classes: int | None
     """Labels with enough rows to count where every label counts the same."""
+    probe_classes: int | None
+    """Those of them that have a train row."""
     native: Instruments
     """The rows as given: severity 0 of every damage."""
     conditions: dict[str, Condition] = named("condition")
@@ -234,13 +236,17 @@ class StressResponse(Results):
             lines.append(f"{line}.")
         probed = last.probe_accuracy
         if probed.estimate is not None:
-            lines.append(
+            line = (
                 f"`{damage}` at {last.severity:g} lets a probe fitted on train rows with the same "
                 f"damage give {probed:.4f} of the labels against {self.native.probe_accuracy:.4f} as "
-                f"given (the commonest label {self.probe_floor:.4f}); balanced over {self.classes} "
-                f"labels {last.probe_balanced_accuracy:.4f} (any guess "
-                f"{self.probe_floor_balanced:.4f})."
+                f"given (the commonest label {self.probe_floor:.4f})"
             )
+            if self.probe_floor_balanced is not None:
+                line += (
+                    f"; balanced over {self.probe_classes} labels "
+                    f"{last.probe_balanced_accuracy:.4f} (any guess {self.probe_floor_balanced:.4f})"
+                )
+            lines.append(f"{line}.")
         still = [name for name, one in found.items() if one.direction == "unchanged"]
         if still:
             lines.append(f"`{damage}` leaves unchanged: {', '.join(still)}.")

@@ -9,15 +9,21 @@ from numpy.typing import NDArray
 
 from service.check import Undefined
 from service.checks.stress_response.declared import StressResponseInputs, StressResponseParams
-from service.numerics.probe import fit
+from service.numerics.probe import fit, most_codes
 from service.numerics.rows import Rows
 
 NO_LABELS = Undefined(code="no_labels", message="No labels were given.")
 NO_TRAIN_LABELS = Undefined(
     code="no_train_labels", message="The train rows have no labels: give `train_labels`."
 )
+TOO_MANY = Undefined(
+    code="too_many_labels", message="So many labels of train rows do not fit in memory at once."
+)
 ONE_LABEL = Undefined(code="one_label", message="All train rows have the same label.")
 NO_CLASS = Undefined(code="too_few_rows", message="No label has `min_support` rows.")
+NOT_LEARNT = Undefined(
+    code="too_few_rows", message="No label of `min_support` rows has a train row."
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Wanted:
             return NO_TRAIN_LABELS
         if len(inputs.train_labels.levels) < 2:
             return ONE_LABEL
+        if len(inputs.train_labels.levels) > most_codes(*inputs.train.vectors.shape):
+            return TOO_MANY
         known = {(type(x), x): code for code, x in enumerate(inputs.train_labels.levels)}
         codes = np.array([known.get((type(x), x), -1) for x in inputs.labels.levels], np.int64)
         return cls(inputs.train_labels.dense, codes[inputs.labels.dense])
