@@ -219,7 +219,7 @@ def small() -> Callable[[str, int], dict[str, Any]]:
     """Parameters of any check that suit n rows."""
 
     def fill(kind: str, n: int) -> dict[str, Any]:
-        fits = {"ks": [k for k in (1, 2, 10) if k <= n], "dims": [3]}
+        fits = {"ks": [k for k in (1, 2, 10) if k <= n], "dims": [3], "severities": [0.5]}
         return {name: fits[name] for name in fits if name in BY_KIND[kind].params.model_fields}
 
     return fill
