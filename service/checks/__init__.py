@@ -16,6 +16,7 @@ from service.checks.power import power
 from service.checks.retrieval import retrieval
 from service.checks.search_hygiene import search_hygiene
 from service.checks.seed_contrasts import seed_contrasts
+from service.checks.stress_response import stress_response
 
 CATALOGUE: tuple[Check, ...] = (
     geometry,
@@ -27,6 +28,7 @@ CATALOGUE: tuple[Check, ...] = (
     neighbour_stability,
     retrieval,
     compression,
+    stress_response,
     model_comparison,
     seed_contrasts,
     drift,

@@ -21,7 +21,7 @@ from service.check import (
     vectors,
 )
 from service.dataset import Dataset, Labels
-from service.numerics.moments import Deviations, Units, deviations, mean_cosine, pair_moments
+from service.numerics.moments import Units, deviations, mean_cosine, pair_moments
 from service.numerics.rows import (
     UNIT_TOLERANCE,
     Directions,
@@ -34,6 +34,7 @@ from service.numerics.rows import (
     safe_scale,
 )
 from service.numerics.spectrum import (
+    dimensions_holding,
     participation_ratio,
     rankme,
     spectra,
@@ -161,20 +162,6 @@ class Geometry(Results):
         return lines
 
 
-def _deleted(sums: Deviations) -> dict[str, Floats]:
-    """Statistics of the rows without each unit in turn, in closed form (G,)."""
-    left = sums.counts.sum() - sums.counts
-    with np.errstate(divide="ignore", invalid="ignore"):
-        squares = sums.squares.sum() - sums.squares - sums.length2 / left
-        mean2 = sums.mean @ sums.mean - 2 * sums.along / left + sums.length2 / np.square(left)
-        return {
-            "v": squares / left,
-            "length": np.sqrt(np.maximum(mean2, 0)),
-            "anisotropy": mean2 - squares / (left * (left - 1)),
-            "variance": squares / (left - 1),
-        }
-
-
 def _unscaled_all(variances: Floats, scale: float) -> Floats:
     """Variances of rows that were multiplied by `scale`; inf where float64 cannot hold one."""
     with np.errstate(over="ignore", under="ignore"):
@@ -203,11 +190,10 @@ def _norms(rows: Stored, threads: int) -> Norms:
 
 def _spectrum(variances: Floats, most: int) -> Spectrum:
     shares = variances / variances.sum()
-    reached = np.cumsum(shares)
     return Spectrum(
         leading_shares=[float(share) for share in shares[:most]],
         **{
-            f"dimensions_{percent}": int(np.searchsorted(reached, percent / 100 - 1e-12)) + 1
+            f"dimensions_{percent}": dimensions_holding(variances, percent / 100)
             for percent in (50, 90, 99)
         },
     )
@@ -254,7 +240,7 @@ def geometry(context: Context, inputs: GeometryInputs, params: GeometryParams) -
     with context.stage("spectrum") as step:
         found = spectra(stored, context.threads, step)
 
-    deleted, deleted_raw = _deleted(unit_sums), _deleted(raw_sums)
+    deleted, deleted_raw = unit_sums.without_each(), raw_sums.without_each()
 
     def estimated(value: float | Undefined, without: Floats) -> Any:
         return estimate_of(value, without, params, units.name)
@@ -285,13 +271,13 @@ def geometry(context: Context, inputs: GeometryInputs, params: GeometryParams) -
     return Geometry.build(  # type: ignore[no-any-return]
         n=n,
         d=d,
-        dispersion_v=estimated(squares / n, deleted["v"]),
-        mean_resultant_length=estimated(float(np.linalg.norm(unit_sums.mean)), deleted["length"]),
-        anisotropy=estimated(anisotropy, deleted["anisotropy"]),
+        dispersion_v=estimated(squares / n, deleted.dispersion),
+        mean_resultant_length=estimated(float(np.linalg.norm(unit_sums.mean)), deleted.length),
+        anisotropy=estimated(anisotropy, deleted.mean_cosine),
         anisotropy_sd=one if pairs is None else pairs.sd,
         total_variance=estimated(
             one if n == 1 else _unscaled(float(raw_sums.squares.sum()) / (n - 1), stored.scale),
-            _unscaled_all(deleted_raw["variance"], stored.scale),
+            _unscaled_all(deleted_raw.variance, stored.scale),
         ),
         norms=lengths,
         rogue_dimensions=RogueDimensions.build(

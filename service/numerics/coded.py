@@ -72,6 +72,25 @@ class Coded:
         return self.take(which) / self.divisors[which, None]
 
 
+@dataclass(frozen=True)
+class Points:
+    """Coded rows over their divisors, as a source."""
+
+    rows: Coded
+
+    @property
+    def n(self) -> int:
+        return self.rows.n
+
+    @property
+    def d(self) -> int:
+        return self.rows.d
+
+    def take(self, which: Selection) -> Floats:
+        """The chosen points, (m, d) float64, a new array."""
+        return self.rows.points(which)
+
+
 def rows_as_codes(rows: Rows) -> Codes:
     """The same memory in a type the kernels read: binary16 as its bits."""
     if rows.dtype == np.float16:

@@ -115,6 +115,38 @@ class Deviations:
     length2: Floats
     along: Floats
 
+    def without_each(self) -> Without:
+        """What is read off the sums without each unit in turn, in closed form."""
+        left = self.counts.sum() - self.counts
+        with np.errstate(divide="ignore", invalid="ignore"):
+            squares = self.squares.sum() - self.squares - self.length2 / left
+            mean2 = self.mean @ self.mean - 2 * self.along / left + self.length2 / np.square(left)
+            return Without(
+                dispersion=squares / left,
+                length=np.sqrt(np.maximum(mean2, 0)),
+                mean_cosine=mean2 - squares / (left * (left - 1)),
+                variance=squares / (left - 1),
+            )
+
+
+@dataclass(frozen=True)
+class Without:
+    """
+    Statistics without each unit in turn, (G,); not finite where nothing is left to compute them from.
+
+    Attributes
+    ----------
+    dispersion : mean squared distance to the mean
+    length : of the mean
+    mean_cosine : of different rows, which are of length one
+    variance : trace of the covariance, ddof 1
+    """
+
+    dispersion: Floats
+    length: Floats
+    mean_cosine: Floats
+    variance: Floats
+
 
 def deviations(source: Source, units: Units, threads: int) -> Deviations:
     """
@@ -179,6 +211,7 @@ def pair_moments(
     units: Units,
     threads: int,
     step: Callable[[int, int], None],
+    means: tuple[Floats, Floats] | None = None,
 ) -> PairMoments:
     r"""
     Exact moments of :math:`a_i \cdot b_j` over all pairs (i, j) whose rows are of different units.
@@ -195,6 +228,7 @@ def pair_moments(
     ----------
     a, b : unit rows of the same shape (n, d); row i of `a` pairs with row i of `b`
     units : Units with at least two units
+    means : of `a` and `b`, where they are known
 
     Notes
     -----
@@ -203,8 +237,10 @@ def pair_moments(
     """
     n, d = a.n, a.d
     same = a is b
-    a0 = mean_row(a, threads)
-    b0 = a0 if same else mean_row(b, threads)
+    if means is None:
+        first = mean_row(a, threads)
+        means = first, first if same else mean_row(b, threads)
+    a0, b0 = means
     threads = max(1, min(threads, GRAM_BYTES_IN_FLIGHT // (16 * d * d)))
 
     def of_range(span: tuple[int, int]) -> _Inside:

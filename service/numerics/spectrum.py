@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,23 +64,44 @@ def spectra(rows: Stored, threads: int, step: Callable[[int, int], None]) -> Spe
     Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR and LU
     factorizations", SIAM J. Sci. Comput. 34(1), 2012, doi:10.1137/080731992.
     """
-    n, d = rows.n, rows.d
-    mean, r, variances = reduced(rows, threads, step)
-    size = min(n, d)
-    raw = _singular_values(np.vstack([r, np.sqrt(n) * mean]))[:size]
-    centred = _singular_values(r)[:size]
+    return spectra_of_triangle(rows.n, reduced(rows, threads, step))
+
+
+def spectra_of_triangle(
+    n: int, triangle: Triangle, centred: Floats | None = None, threads: int = 1
+) -> Spectra:
+    """
+    The spectra of n rows from what is left of them; see `spectra`.
+
+    Parameters
+    ----------
+    n, triangle : of the rows
+    centred : singular values of the centred rows, where they are known
+    """
+    mean, r, variances = triangle
+    size = min(n, len(mean))
+    raw_rows = np.vstack([r, np.sqrt(n) * mean])
+    wanted = [raw_rows] if centred is not None else [raw_rows, r]
+    raw, *rest = (values[:size] for values in ordered_map(_singular_values, wanted, threads))
+    if centred is None:
+        (centred,) = rest
     spread = bool(np.linalg.norm(centred) > NO_SPREAD * np.linalg.norm(raw))
     return Spectra(raw, centred, mean, variances, spread)
 
 
-def reduced(
-    rows: Source, threads: int, step: Callable[[int, int], None]
-) -> tuple[Floats, Floats, Floats]:
-    """
-    Mean of the rows, the triangle R of the rows minus it, and their squared deviations per dimension.
+class Triangle(NamedTuple):
+    """What is left of rows once they are reduced; a rotation of n rows has the same."""
 
-    See `spectra`.
-    """
+    mean: Floats
+    """(d,)"""
+    r: Floats
+    """(m, d): the rows minus their mean, up to a rotation."""
+    squares: Floats
+    """(d,) sum of squared deviations per dimension."""
+
+
+def reduced(rows: Source, threads: int, step: Callable[[int, int], None]) -> Triangle:
+    """The triangle of rows minus their mean; see `spectra`."""
     n, d = rows.n, rows.d
     grid = blocks(n, d, at_least=max(d, min(4 * d, QR_ELEMENTS // d)))
     block_bytes = 8 * d * (grid[0].stop - grid[0].start)
@@ -97,7 +119,7 @@ def reduced(
         r = _triangle(np.vstack([r, part])) if len(r) else part
         variances += squares
         step(done, len(grid))
-    return mean, r, variances
+    return Triangle(mean, r, variances)
 
 
 @dataclass(frozen=True)
@@ -144,6 +166,20 @@ def _triangle(x: Floats) -> Floats:
 def _singular_values(x: Floats) -> Floats:
     values: Floats = np.linalg.svd(x, compute_uv=False).astype(np.float64)
     return values
+
+
+def raw_directions(n: int, triangle: Triangle) -> tuple[Floats, Floats]:
+    """Right singular vectors, (m, d), and values, (m,), of n rows as they are, by falling value."""
+    mean, r, _ = triangle
+    _, values, directions = np.linalg.svd(np.vstack([r, np.sqrt(n) * mean]), full_matrices=False)
+    size = min(n, len(mean))
+    return directions[:size], values[:size]
+
+
+def dimensions_holding(variances: Floats, share: float) -> int:
+    """How many of the largest variances, which fall, hold this share of their sum."""
+    reached = np.cumsum(variances / variances.sum())
+    return int(np.searchsorted(reached, share - 1e-12)) + 1
 
 
 def rankme(singular_values: NDArray[np.floating]) -> float:

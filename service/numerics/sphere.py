@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from service.numerics.permutation import stream
-from service.numerics.rows import Floats, blocks
+from service.numerics.rows import Floats, blocks, ordered_map
 
 PANELS = 128
 NODES = 64
 
 
-def uniform_directions(n: int, d: int, seed: int, purpose: str) -> NDArray[np.float32]:
+def normal_blocks(
+    n: int, d: int, seed: int, purpose: str, threads: int = 1
+) -> Iterator[tuple[slice, Floats]]:
     """
-    Normal coordinates, whose directions are uniform, (n, d).
+    Independent normal numbers for n rows, block by block: (m, d) each.
 
-    Each is the normal quantile of a Philox word, rounded to float32.
+    Each is the normal quantile of a Philox word.
 
     Parameters
     ----------
@@ -25,10 +29,26 @@ def uniform_directions(n: int, d: int, seed: int, purpose: str) -> NDArray[np.fl
     seed, purpose : the stream
     """
     bits = stream(seed, purpose, 0)
+    words = ((block, bits.random_raw((block.stop - block.start) * d)) for block in blocks(n, d))
+
+    def normal(drawn: tuple[slice, NDArray[np.uint64]]) -> tuple[slice, Floats]:
+        block, raw = drawn
+        return block, special.ndtri(((raw >> np.uint64(11)) + 0.5) * 2.0**-53).reshape(-1, d)
+
+    yield from ordered_map(normal, words, threads)
+
+
+def uniform_directions(n: int, d: int, seed: int, purpose: str) -> NDArray[np.float32]:
+    """
+    Normal coordinates, whose directions are uniform, (n, d), rounded to float32.
+
+    Parameters
+    ----------
+    n, d, seed, purpose : as for `normal_blocks`
+    """
     rows = np.empty((n, d), np.float32)
-    for block in blocks(n, d):
-        words = bits.random_raw((block.stop - block.start) * d) >> np.uint64(11)
-        rows[block] = special.ndtri((words + 0.5) * 2.0**-53).reshape(-1, d)
+    for block, numbers in normal_blocks(n, d, seed, purpose):
+        rows[block] = numbers
     return rows
 
 

@@ -58,7 +58,7 @@ COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
     ("group_structure", "response"): lambda i: (i * i) % 7,
 }
 SMALL: dict[str, Any] = {
-    "k": 3, "min_support": 2, "ks": [1, 3], "dims": [4, 2],
+    "k": 3, "min_support": 2, "ks": [1, 3], "dims": [4, 2], "severities": [0.5, 0.9],
     "contrasts": [{"a": "g1", "b": "g0"}], "metrics": ["score", "loss"],
 }  # fmt: skip
 TABLES: dict[tuple[str, str], dict[str, list[Any]]] = {
