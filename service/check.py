@@ -37,9 +37,9 @@ from service.results import (
     at_k,
     estimate_of,
     mean_of,
+    mean_of_means,
     p_value,
     unpaired_estimate,
-    mean_of_means,
 )
 
 __all__ = [
