@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import re
 import subprocess
@@ -14,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 import yaml
+from scipy import stats
 
 from api.main import create_app
 from service.gate import read_policy
@@ -74,7 +76,7 @@ async def _gate(
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         inputs = {}
         for name, (file, column) in bound.items():
-            kind = "application/x-npy" if column is None else "text/csv"
+            kind = "text/csv" if file.suffix == ".csv" else "application/x-npy"
             answer = await client.post(
                 "/v1/datasets", content=file.read_bytes(), headers={"Content-Type": kind}
             )
@@ -125,6 +127,7 @@ BINDINGS: dict[str, Bound] = {
         },
         "relevance": (PACKAGES / "rows.csv", "relevant"),
     },
+    "training_change": {"runs": (EXAMPLES / "training_runs/runs.csv", None)},
 }  # fmt: skip
 
 
@@ -143,6 +146,7 @@ def judged(name: str, changes: Bound | None = None) -> dict[str, Any]:
         ("index_precision", "pass"),
         ("model_upgrade", "pass"),
         ("nightly_batch", "pass"),
+        ("training_change", "pass"),
     ],
 )
 def test_a_sample_policy_has_the_verdict_its_comment_states(name: str, verdict: str) -> None:
@@ -150,6 +154,29 @@ def test_a_sample_policy_has_the_verdict_its_comment_states(name: str, verdict: 
     assert judged(name)["verdict"] == verdict
     comment = (EXAMPLES / f"policies/{name}.yaml").read_text().partition("version:")[0]
     assert f": {verdict}." in comment
+
+
+def test_the_training_policy_says_what_its_comment_says() -> None:
+    """Compared with scipy on the table: who wins, who is open, and by how many seeds it could end."""
+    with (EXAMPLES / "training_runs/runs.csv").open(newline="") as file:
+        runs = {(row["condition"], row["seed"]): row for row in csv.DictReader(file)}
+    found = {
+        rule["rule"]["measure"].split(".", 2)[2]: rule
+        for rule in judged("training_change")["rules"]
+    }
+    for path, verdict in (
+        ("noise.metrics.neighbours.mean", "pass"),
+        ("noise.metrics.accuracy.mean", "inconclusive"),
+        ("narrow.metrics.accuracy.mean", "fail"),
+    ):
+        contrast, _, metric, _ = path.split(".")
+        a = {"noise": "input_noise"}.get(contrast, contrast)
+        sides = [[float(runs[name, str(i)][metric]) for i in range(8)] for name in (a, "plain")]
+        limits = stats.ttest_rel(*sides).confidence_interval(0.95)
+        assert found[path]["verdict"] == verdict
+        assert found[path]["interval"]["low"] == pytest.approx(limits.low)
+        assert found[path]["interval"]["high"] == pytest.approx(limits.high)
+    assert found["noise.metrics.accuracy.mean"]["needed"] == {"unit": "seeds", "count": 99}
 
 
 def test_a_stricter_precision_rule_fails_on_the_same_interval() -> None:
