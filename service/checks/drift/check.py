@@ -18,6 +18,8 @@ from service.numerics.shift import shift, shift_without_each, sums
 @check(
     version=1,
     title="Has a new batch drifted from its baseline?",
+    question="Is a new batch, of other items, still like the baseline: mean, spread, MMD, a "
+    "classifier on held-out rows?",
     scope=(
         "A large p is not evidence of no drift: few rows find little. That drift is small is shown by "
         "an effect whose whole interval lies inside a margin.",

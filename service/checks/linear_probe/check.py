@@ -40,6 +40,8 @@ NOT_ESTIMABLE = Undefined(code="not_estimable", message="No spread, or too few u
 @check(
     version=1,
     title="What can a linear classifier recover?",
+    question="What can a linear classifier recover, label by label, in which model more, and did "
+    "its optimiser finish?",
     scope=(
         "What a probe does not recover may be there for another classifier, and what it recovers need "
         "not be what neighbours share.",

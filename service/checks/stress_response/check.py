@@ -64,6 +64,8 @@ WHOLE = ("dimensions_90",)
 @check(
     version=1,
     title="Which instrument reacts to which damage?",
+    question="Which instrument reacts to which damage: contraction, offset, fewer directions, "
+    "noise, pull to the mean?",
     scope=(
         "Damages done to finished vectors are not what goes wrong in training or in storage; they show "
         "what an instrument can see.",
