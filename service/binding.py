@@ -14,7 +14,6 @@ from service.references import (
     InlineColumn,
     InlineRelevance,
     InlineVectors,
-    SourceRef,
 )
 from service.relevance import as_cells
 from service.services import Services
@@ -22,13 +21,9 @@ from service.uploads import commit
 
 
 def vectors_of(
-    services: Services, project: str, value: DatasetRef | BaselineRef | InlineVectors | SourceRef
+    services: Services, project: str, value: DatasetRef | BaselineRef | InlineVectors
 ) -> str:
-    """Id of the dataset that holds the rows of a value; a source has to be imported before."""
-    if isinstance(value, SourceRef):
-        raise InvalidRequest(
-            "A source cannot be bound here: import it with POST /v1/datasets and give the dataset."
-        )
+    """Id of the dataset that holds the rows of a value."""
     if isinstance(value, DatasetRef):
         return value.dataset
     if isinstance(value, BaselineRef):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.operations import Services, fetch
+from service.operations import Services, fetch, perform
 from service.sources import NamedSources
 from service.sources.connection import read_connections
 
@@ -178,3 +178,41 @@ def test_columns_alone_have_no_vectors_to_download(door: Any, upload: Any) -> No
     columns = upload("k\n1\n")["id"]
     answer = door.get(f"/v1/datasets/{columns}/vectors")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+
+
+def test_a_gate_takes_a_source_wherever_it_takes_rows(
+    door: Any, on: Services, waiting: list[str], lake: Path
+) -> None:
+    """202 with the import and its link; what a source forbids is refused at once, at its place."""
+    np.save(lake / "a.npy", np.random.default_rng(3).normal(size=(30, 4)))
+    policy = {
+        "version": 1,
+        "name": "elsewhere",
+        "inputs": {"rows": "vectors"},
+        "checks": {"shape": {"kind": "geometry", "inputs": {"vectors": "rows"}}},
+        "rules": [{"measure": "shape.duplicates.rows", "at_most": 0}],
+    }
+    body = {"policy": policy, "inputs": {"rows": {"source": source()}}}
+    answer = door.post("/v1/gates", json=body)
+    assert answer.status_code == 202, answer.text
+    run = answer.json()
+    assert run["links"]["imports"] == {"rows": f"/v1/jobs/{run['imports']['rows']}"}
+    assert (run["state"], run["inputs"]) == ("running", {})
+    shape = door.get(run["links"]["jobs"]["shape"]).json()
+    assert (shape["state"], shape["inputs"]) == ("queued", {})
+    while waiting:
+        job, _, step = waiting.pop(0).partition("-")
+        (fetch if step else perform)(on, job)
+    judged = door.get(run["links"]["self"]).json()
+    assert judged["verdict"] == "pass"
+    imported = door.get(run["links"]["imports"]["rows"]).json()
+    assert judged["inputs"]["rows"] == imported["result"]
+    for wrong, status, code, pointer in (
+        (source(connection="other"), 403, "source-denied", None),
+        ({**source(), "kind": "excel"}, 422, "invalid-request", "/inputs/rows/source"),
+        ({**source(), "token": "x"}, 422, "invalid-request", "/inputs/rows/source/token"),
+    ):
+        answer = door.post("/v1/gates", json={**body, "inputs": {"rows": {"source": wrong}}})
+        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+        if pointer is not None:
+            assert pointer in [fault["pointer"] for fault in answer.json()["errors"]]
