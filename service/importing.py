@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -13,7 +12,7 @@ from service.errors import Cancelled, DuplicateIds, Fault, Internal, SourceIncon
 from service.formats import PageWriter, Parsed
 from service.job import FETCH, IMPORT, IMPORTED, WHOLE, Job, JobFailed, State, now
 from service.performing import carefully, fail, lost
-from service.ports import Opened
+from service.ports import Opened, Tell
 from service.progress import Throttle
 from service.references import DatasetRef, SourceRef, Spec
 from service.request import parse_request
@@ -24,7 +23,6 @@ from service.uploads import commit
 IMPORT_VERSION = 1
 IMPORT_BYTES = 4 << 30
 """Memory of an import: pages, and ids and labels of all rows."""
-Tell = Callable[[str, int, int], None]
 log = structlog.get_logger()
 
 
@@ -133,7 +131,7 @@ def read(
     draft = services.datasets.draft(project)
     try:
         writer = PageWriter(draft, services.limits)
-        with services.sources.open(project, value.source) as opened:
+        with services.sources.open(project, value.source, tell) as opened:
             for page in opened.pages:
                 writer.add(page)
                 done = writer.rows + writer.missing
@@ -186,8 +184,11 @@ def refuse_gaps(opened: Opened, writer: PageWriter, after: int | None) -> None:
                 rows=writer.repeated_ids,
             )
         )
-    if short == 0 and writer.repeated:
-        raise DuplicateIds(f"Ids are not unique: {told}.", faults)
+    if writer.repeated and (short == 0 or (opened.snapshot and fetched == opened.count)):
+        raise DuplicateIds(
+            f"Ids are not unique: {told}. Name a column that tells every row from the others.",
+            faults,
+        )
     if short or writer.repeated:
         raise SourceInconsistent(
             f"The source did not give each of its rows once: {told}. Import again while nothing is "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from service.errors import SourceDenied, SourceUnreachable
-from service.ports import Opened
+from service.ports import Opened, Tell
 from service.source_page import SourcePage
 from service.source_reference import Provenance, Reference
 
@@ -26,16 +26,19 @@ class Store:
     before_page: Callable[[int], None] = lambda place: None
     opened: int = 0
     missing: list[str] = field(default_factory=list)
+    snapshot: bool = False
 
     def refuse(self, project: str, reference: Reference) -> None:
         if reference.connection != "prod":
             raise SourceDenied("There is no such connection.")
 
     @contextmanager
-    def open(self, project: str, reference: Reference) -> Iterator[Opened]:
+    def open(self, project: str, reference: Reference, tell: Tell) -> Iterator[Opened]:
         self.opened += 1
         about = Provenance(kind="qdrant", connection="prod", location="docs", stored_as="float32")
-        yield Opened(self.counts[0], about, self._read(), lambda: self.counts[1])
+        yield Opened(
+            self.counts[0], about, self._read(), lambda: self.counts[1], snapshot=self.snapshot
+        )
 
     def _read(self) -> Iterator[SourcePage]:
         for place, page in enumerate(self.pages):

@@ -82,6 +82,7 @@ def open_source(reference: PgvectorReference, connection: Connection) -> Iterato
                 ),
                 pages=pages,
                 recount=retold(_problem(connection), psycopg.Error)(lambda: table.count(store)),
+                snapshot=True,
             )
 
 

@@ -55,6 +55,9 @@ def drain(on: Services, waiting: list[str]) -> Callable[[], None]:
     return run
 
 
+DOCS = {"kind": "qdrant", "connection": "lake", "collection": "docs"}
+
+
 def source(path: str = "a.npy", connection: str = "lake", kind: str = "npy") -> dict[str, Any]:
     return {"kind": kind, "connection": connection, "path": path}
 
@@ -99,6 +102,15 @@ def test_a_reference_becomes_a_job_and_the_job_a_dataset(
         ({"source": {**source(), "password": "x"}}, 422, "invalid-request", "/source/password"),
         ({"source": {"kind": "npy", "connection": "lake"}}, 422, "invalid-request", "/source/path"),
         ({"source": source(), "vectors": [[1]]}, 422, "invalid-request", "/vectors"),
+        *(
+            (
+                {"source": {**DOCS, "where": [{"column": "k", "op": op, "value": value}]}},
+                422,
+                "invalid-request",
+                "/source/where/0/value",
+            )
+            for op, value in (("=", [1]), ("<", ["a"]), ("!=", []), ("in", 1), ("in", "a"))
+        ),
     ],
 )
 def test_a_wrong_reference_is_refused_at_its_place(
@@ -216,3 +228,23 @@ def test_a_gate_takes_a_source_wherever_it_takes_rows(
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
         if pointer is not None:
             assert pointer in [fault["pointer"] for fault in answer.json()["errors"]]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_ids_that_repeat_in_a_file_are_named(
+    kind: str, door: Any, drain: Callable[[], None], lake: Path
+) -> None:
+    """A file is one state: its rows are all there, and some have the same id."""
+    table = pa.table({"doc": ["a", "b", "a"], "v": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]})
+    file = lake / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, file)
+    else:
+        with pa.ipc.new_file(str(file), table.schema) as writer:
+            writer.write_table(table)
+    asked = {**source(file.name, kind=kind), "vector": "v", "id": "doc"}
+    answer = door.post("/v1/datasets", json={"source": asked})
+    drain()
+    problem = door.get(answer.headers["Location"]).json()["problem"]
+    assert problem["code"] == "duplicate-ids"
+    assert problem["errors"][0]["rows"] == ["a"]
