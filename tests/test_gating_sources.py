@@ -56,10 +56,14 @@ def start(on: Services, store: Any) -> Callable[..., GateRun]:
     rows = [[float((i * 7) % 11), float((i * 5) % 13) + 1] for i in range(ROWS)]
     old = {"dataset": store(rows).id}
 
-    def run(inputs: Any = None, run_id: str | None = RUN_ID, **changes: Any) -> GateRun:
+    def run(
+        inputs: Any = None, run_id: str | None = RUN_ID, inputs_of: Any = None, **changes: Any
+    ) -> GateRun:
+        policy = {**POLICY, **changes, "inputs": inputs_of or POLICY["inputs"]}
         bound = {"new": {"source": SOURCE}, "old": old, "half": {"column": "parity"}}
         given = {**bound, **(inputs or {})}
-        return run_gate(on, "default", {**POLICY, **changes}, given, {"run": "7"}, run_id)
+        taken = {name: given[name] for name in policy["inputs"]}
+        return run_gate(on, "default", policy, taken, {"run": "7"}, run_id)
 
     return run
 
@@ -130,6 +134,35 @@ def test_two_inputs_of_one_source_are_one_import(start: Any, on: Services, here:
     work(on)
     assert here.opened == 1
     assert read_gate(on, "default", run.id).verdict == "pass"
+
+
+def test_a_source_may_be_one_matrix_of_several(
+    start: Any, on: Services, here: Store, store: Any
+) -> None:
+    """Documents of a model in a store, its queries inline; right is the document of the same id."""
+    rows = [[float(i), float(i * i + 1)] for i in range(ROWS)]
+    checks = {
+        "found": {
+            "kind": "retrieval",
+            "inputs": {
+                "models": [{"name": "m", "queries": "old", "documents": "new"}],
+                "relevance": "right",
+            },
+            "params": {"ks": [1, 5]},
+        }
+    }
+    run = start(
+        {"old": {"vectors": rows}, "right": {"values": [[str(i)] for i in range(ROWS)]}},
+        inputs_of={"new": "vectors", "old": "vectors", "right": "relevance"},
+        checks=checks,
+        rules=[{"measure": "found.models.m.hit@5", "at_least": 0}],
+    )
+    work(on)
+    judged = read_gate(on, "default", run.id)
+    assert here.opened == 1
+    assert judged.verdict == "pass", judged.rules
+    documents = on.jobs.get("default", run.jobs["found"]).inputs["models"][0].parts["documents"]
+    assert documents == judged.inputs["new"]
 
 
 def test_a_failed_import_makes_the_rules_of_its_checks_invalid(
