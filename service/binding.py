@@ -15,7 +15,6 @@ from service.references import (
     InlineRelevance,
     InlineTable,
     InlineVectors,
-    SourceRef,
 )
 from service.relevance import as_cells
 from service.services import Services
@@ -25,13 +24,9 @@ from service.uploads import commit
 def vectors_of(
     services: Services,
     project: str,
-    value: DatasetRef | BaselineRef | InlineVectors | InlineTable | SourceRef,
+    value: DatasetRef | BaselineRef | InlineVectors | InlineTable,
 ) -> str:
-    """Id of the dataset that holds a value's rows; a source has to be imported before."""
-    if isinstance(value, SourceRef):
-        raise InvalidRequest(
-            "A source cannot be bound here: import it with POST /v1/datasets and give the dataset."
-        )
+    """Id of the dataset that holds a value's rows."""
     if isinstance(value, DatasetRef):
         return value.dataset
     if isinstance(value, BaselineRef):

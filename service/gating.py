@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from service.accepting import source_key, sources_of
 from service.baseline import Baseline
 from service.binding import column_of, vectors_of
 from service.check import Warned
-from service.errors import Fault, GateNotPassed, InvalidRequest, did_you_mean, pointer_to
+from service.errors import (
+    AssayError,
+    Fault,
+    GateNotPassed,
+    InvalidRequest,
+    did_you_mean,
+    pointer_to,
+)
 from service.gate import (
     InputKind,
     Policy,
@@ -21,9 +29,10 @@ from service.gate import (
     read_policy,
     verdict_digest,
 )
+from service.importing import imported_by
 from service.job import GateRun, Job, State, new_id, now
 from service.once import part_of
-from service.operations import Services, cancel, report_of, submit
+from service.operations import Services, cancel, import_dataset, report_of, submit
 from service.references import (
     BaselineColumn,
     BaselineRef,
@@ -33,12 +42,14 @@ from service.references import (
     InlineColumn,
     InlineRelevance,
     RelevanceValue,
+    SourceRef,
     TableValue,
     VectorsValue,
 )
+from service.report import ReportBase
 from service.request import RequestBase, Tags, invalid, parse_request
 
-Stored = DatasetRef | ColumnRef
+Bound = DatasetRef | ColumnRef | SourceRef
 VALUES: dict[InputKind, TypeAdapter[Any]] = {
     "vectors": TypeAdapter(VectorsValue),
     "column": TypeAdapter(ColumnValue),
@@ -60,7 +71,8 @@ def run_gate(
     """
     Start a gate: every check of the policy becomes a job, cached where its report exists.
 
-    If there is a run of this id already, it is the answer; jobs of an attempt that died are taken over.
+    Each source is read once, by an import that the jobs of its checks wait for. If there is a run of
+    this id already, it is the answer; jobs of an attempt that died are taken over.
     """
     run_id = run_id or new_id("gate")
     if services.gates.find(run_id) is not None:
@@ -80,21 +92,55 @@ def run_gate(
         for level in levels
     }
     requests = {key: parse_request(body) for key, body in bodies.items()}
-    jobs: dict[tuple[str, float], str] = {}
+    # a baseline may have moved since an attempt that died: its jobs are not of these data
+    jobs = {key: part_of(run_id, [*key, body["inputs"]], "job") for key, body in bodies.items()}
+    waiting = _waiting(requests, jobs)
     with ExitStack() as undo:  # every job is cancelled, also if cancelling another fails
+        imports: dict[str, str] = {}
+        for source, value in _sources(inputs).items():
+            job_id = part_of(run_id, ["import", source], "job")
+            followers = waiting.get(source, [])
+            imports[source] = _import(services, project, value, job_id, followers, tags)
+            undo.callback(_withdraw, services, project, run_id, imports[source])
         for key, request in requests.items():
-            # a baseline may have moved since an attempt that died: its jobs are not of these data
-            job_id = part_of(run_id, [*key, bodies[key]["inputs"]], "job")
-            jobs[key] = _job(services, project, request, job_id)
+            with _placed(f"/policy/checks/{key[0]}"):
+                jobs[key] = _job(services, project, request, jobs[key], imports)
             undo.callback(_withdraw, services, project, run_id, jobs[key])
-        run = _started(services, project, policy, inputs, baselines, tags, jobs, run_id)
+        run = _started(services, project, policy, inputs, baselines, tags, jobs, imports, run_id)
         undo.pop_all()
     return run
 
 
+@contextmanager
+def _placed(check: str) -> Iterator[None]:
+    """What is refused of a job is said of the check it is for."""
+    try:
+        yield
+    except AssayError as error:
+        error.faults = tuple(
+            fault.model_copy(update={"pointer": check + fault.pointer}) for fault in error.faults
+        )
+        raise
+
+
+def _sources(inputs: dict[str, Bound]) -> dict[str, SourceRef]:
+    return {source_key(one): one for one in inputs.values() if isinstance(one, SourceRef)}
+
+
+def _waiting(
+    requests: dict[tuple[str, float], RequestBase], jobs: dict[tuple[str, float], str]
+) -> dict[str, list[str]]:
+    """By source, the jobs that wait for it."""
+    found: dict[str, list[str]] = {}
+    for key, request in requests.items():
+        for source in {source_key(value) for value in sources_of(request)}:
+            found.setdefault(source, []).append(jobs[key])
+    return found
+
+
 def _body(
     policy: Policy,
-    inputs: dict[str, Stored],
+    inputs: dict[str, Bound],
     name: str,
     level: float,
     tags: dict[str, str],
@@ -115,17 +161,22 @@ def _started(
     services: Services,
     project: str,
     policy: Policy,
-    inputs: dict[str, Stored],
+    inputs: dict[str, Bound],
     baselines: dict[str, str],
     tags: dict[str, str],
     jobs: dict[tuple[str, float], str],
+    imports: dict[str, str],
     run_id: str,
 ) -> GateRun:
+    sources = {name: one for name, one in inputs.items() if isinstance(one, SourceRef)}
     run = GateRun(
         id=run_id,
         project=project,
         policy=policy,
-        inputs=inputs,
+        inputs={
+            name: one for name, one in inputs.items() if isinstance(one, (DatasetRef, ColumnRef))
+        },
+        imports={name: imports[source_key(one)] for name, one in sources.items()},
         baselines=baselines,
         tags=tags,
         jobs={name: jobs[name, policy.level(name)] for name in policy.checks},
@@ -137,10 +188,33 @@ def _started(
     return read_gate(services, project, run.id)
 
 
-def _job(services: Services, project: str, request: RequestBase, job_id: str) -> str:
+def _job(
+    services: Services,
+    project: str,
+    request: RequestBase,
+    job_id: str,
+    imports: Mapping[str, str],
+) -> str:
     """The job of a check; one that an attempt without a run has cancelled is replaced."""
-    job = submit(services, project, request, job_id)
-    return job.id if job.state is not State.cancelled else submit(services, project, request).id
+    job = submit(services, project, request, job_id, imports)
+    if job.state is State.cancelled:
+        job = submit(services, project, request, None, imports)
+    return job.id
+
+
+def _import(
+    services: Services,
+    project: str,
+    value: SourceRef,
+    job_id: str,
+    followers: list[str],
+    tags: dict[str, str],
+) -> str:
+    """The job that reads a source; one that an attempt without a run has cancelled is replaced."""
+    job = import_dataset(services, project, value, None, job_id, followers, tags)
+    if job.state is State.cancelled:
+        job = import_dataset(services, project, value, None, None, followers, tags)
+    return job.id
 
 
 def _withdraw(services: Services, project: str, run_id: str, job_id: str) -> None:
@@ -150,18 +224,22 @@ def _withdraw(services: Services, project: str, run_id: str, job_id: str) -> Non
 
 
 def _value(
-    inputs: dict[str, Stored], bound: str | list[PolicyModel]
+    inputs: dict[str, Bound], bound: str | list[PolicyModel]
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """The value of a role from the data its names are bound to."""
     if isinstance(bound, str):
-        return inputs[bound].model_dump()
+        return _named(inputs[bound])
     return [_model(inputs, one) for one in bound]
 
 
-def _model(inputs: dict[str, Stored], model: PolicyModel) -> dict[str, Any]:
-    parts = {part: inputs[name].model_dump() for part, name in model.parts.items()}
+def _model(inputs: dict[str, Bound], model: PolicyModel) -> dict[str, Any]:
+    parts = {part: _named(inputs[name]) for part, name in model.parts.items()}
     matrix = parts.pop("vectors", {})
     return {**matrix, **parts, "name": model.name}
+
+
+def _named(value: Bound) -> dict[str, Any]:
+    return value.model_dump(mode="json", exclude_none=True)
 
 
 def _bind(policy: Policy, body: Any) -> dict[str, Any]:
@@ -186,10 +264,6 @@ def _bind(policy: Policy, body: Any) -> dict[str, Any]:
             values[name] = VALUES[kind].validate_python(body[name])
         except ValidationError as error:
             faults += invalid(error, {"inputs": body}, ("inputs", name)).faults
-            continue
-        if isinstance(values[name], ColumnRef) and values[name].dataset is None:
-            message = "name the dataset of this column"
-            faults.append(Fault(pointer=pointer_to("inputs", name), message=message))
     if faults:
         raise InvalidRequest("The inputs do not fit the policy.", faults)
     return values
@@ -203,11 +277,13 @@ def _tags(body: Any) -> dict[str, str]:
         raise invalid(error, {"tags": body}, ("tags",)) from None
 
 
-def _stored(services: Services, project: str, values: dict[str, Any]) -> dict[str, Stored]:
-    """The same as references to stored data, each stored once."""
-    stored: dict[str, Stored] = {}
+def _stored(services: Services, project: str, values: dict[str, Any]) -> dict[str, Bound]:
+    """The same as references to stored data, each stored once; sources, and columns of a role, stay."""
+    stored: dict[str, Bound] = {}
     for name, value in values.items():
-        if isinstance(value, (ColumnRef, BaselineColumn, InlineColumn, InlineRelevance)):
+        if isinstance(value, (ColumnRef, SourceRef)):
+            stored[name] = value
+        elif isinstance(value, (BaselineColumn, InlineColumn, InlineRelevance)):
             stored[name] = column_of(services, project, name, value)
         else:
             stored[name] = DatasetRef(dataset=vectors_of(services, project, value))
@@ -234,7 +310,7 @@ def _judged(
     services: Services, run: GateRun, jobs: dict[str, Job], for_fail: dict[str, Job]
 ) -> GateRun:
     reports, wide = (
-        {name: report_of(services, job) for name, job in some.items()} for some in (jobs, for_fail)
+        {name: _report(services, job) for name, job in some.items()} for some in (jobs, for_fail)
     )
     verdict, rules = judge(run.policy, reports, wide)
     named = {**reports, **{f"{name} for fail": report for name, report in wide.items()}}
@@ -244,12 +320,25 @@ def _judged(
     return run.model_copy(
         update={
             "state": "done",
+            "inputs": {**run.inputs, **_imported(services, run)},
             "warnings": _warnings(run.policy),
             "verdict": verdict,
             "rules": rules,
             "digest": verdict_digest(verdict, rules, digests),
         }
     )
+
+
+def _report(services: Services, job: Job) -> ReportBase | str:
+    """The report of a job, or why there is none."""
+    found = report_of(services, job)
+    return found if job.problem is None else f"{job.problem.code}: {job.problem.detail}"
+
+
+def _imported(services: Services, run: GateRun) -> dict[str, DatasetRef]:
+    """What the sources of a run have become."""
+    found = {name: imported_by(services.jobs.find(job_id)) for name, job_id in run.imports.items()}
+    return {name: DatasetRef(dataset=one) for name, one in found.items() if one is not None}
 
 
 def _warnings(policy: Policy) -> list[Warned]:
@@ -291,6 +380,6 @@ def cancel_gate(services: Services, project: str, run_id: str) -> GateRun:
     )
     run = services.gates.get(project, run_id)
     if run.state == "cancelled":
-        for job_id in (*run.jobs.values(), *run.fail_jobs.values()):
+        for job_id in (*run.jobs.values(), *run.fail_jobs.values(), *run.imports.values()):
             cancel(services, project, job_id)
     return run

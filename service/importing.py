@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import structlog
 
 from service.accepting import settled, source_key, sources_of
 from service.dataset_record import DatasetRecord
-from service.errors import DuplicateIds, Fault, SourceInconsistent
+from service.errors import Cancelled, DuplicateIds, Fault, Internal, SourceInconsistent
 from service.formats import PageWriter, Parsed
-from service.job import FETCH, IMPORT, IMPORTED, WHOLE, Job, State, now
+from service.job import FETCH, IMPORT, IMPORTED, WHOLE, Job, JobFailed, State, now
 from service.performing import carefully, fail, lost
-from service.ports import Opened
+from service.ports import Opened, Tell
 from service.progress import Throttle
 from service.references import DatasetRef, SourceRef, Spec
 from service.request import parse_request
@@ -24,7 +23,6 @@ from service.uploads import commit
 IMPORT_VERSION = 1
 IMPORT_BYTES = 4 << 30
 """Memory of an import: pages, and ids and labels of all rows."""
-Tell = Callable[[str, int, int], None]
 log = structlog.get_logger()
 
 
@@ -40,13 +38,31 @@ def fetch(services: Services, job_id: str) -> None:
             State.running, started_at=newest.started_at or now(), attempt_started_at=now()
         )
 
+    asked = services.jobs.find(job_id)
+    if asked is None or not ready(services, asked):
+        return
     start = services.jobs.begin(job_id, FETCH)
     if start > services.attempts:
         fail(services, job_id, lost(services))
-        return
-    job = services.jobs.change(job_id, begin)
-    if job is not None:
+    elif (job := services.jobs.change(job_id, begin)) is not None:
         carefully(services, job, FETCH, start, lambda: _fetch(services, job))
+    release(services, asked)
+
+
+def ready(services: Services, job: Job) -> bool:
+    """Whether every import a job waits for has ended."""
+    if job.awaiting is None:
+        return True
+    imports = (services.jobs.find(one) for one in job.imports.values())
+    return all(one is None or one.state.terminal for one in imports)
+
+
+def release(services: Services, job: Job) -> None:
+    """Queue the jobs that waited for this one alone; the sweeper finds those nobody released."""
+    for job_id in job.followers:
+        waiting = services.jobs.find(job_id)
+        if waiting is not None and not waiting.state.terminal and ready(services, waiting):
+            services.queue.enqueue(waiting, FETCH)
 
 
 def _fetch(services: Services, job: Job) -> None:
@@ -66,7 +82,10 @@ def _fetch(services: Services, job: Job) -> None:
     )
     imported: dict[str, str] = {}
     for value in sources_of(request):
-        if (key := source_key(value)) not in imported:
+        key = source_key(value)
+        if key in job.imports:
+            imported[key] = _result(services, job.imports[key])
+        elif key not in imported:
             imported[key] = read(services, job.project, value, None, tell).id
     changes = settled(services, job.project, request, imported)
     if job.cache and services.reports.get(job.project, changes["request_digest"]) is not None:
@@ -75,6 +94,25 @@ def _fetch(services: Services, job: Job) -> None:
     changed = _change(services, job, State.running, changes)
     if changed is not None:
         services.queue.enqueue(changed, WHOLE)
+
+
+def _result(services: Services, job_id: str) -> str:
+    """The dataset of an import that has ended."""
+    job = services.jobs.find(job_id)
+    if job is not None and job.problem is not None:
+        raise JobFailed(job.problem)
+    if job is not None and job.state is State.cancelled:
+        raise Cancelled(f"The import {job_id} was cancelled.")
+    dataset = imported_by(job)
+    if dataset is None:
+        raise Internal(f"The import {job_id} has left no dataset.")
+    return dataset
+
+
+def imported_by(job: Job | None) -> str | None:
+    """The dataset an import has made, if it has."""
+    made = None if job is None or job.state is not State.succeeded else job.inputs.get(IMPORTED)
+    return made.dataset if isinstance(made, DatasetRef) else None
 
 
 def _change(services: Services, job: Job, state: State, changes: dict[str, Any]) -> Job | None:
@@ -93,7 +131,7 @@ def read(
     draft = services.datasets.draft(project)
     try:
         writer = PageWriter(draft, services.limits)
-        with services.sources.open(project, value.source) as opened:
+        with services.sources.open(project, value.source, tell) as opened:
             for page in opened.pages:
                 writer.add(page)
                 done = writer.rows + writer.missing
@@ -146,8 +184,11 @@ def refuse_gaps(opened: Opened, writer: PageWriter, after: int | None) -> None:
                 rows=writer.repeated_ids,
             )
         )
-    if short == 0 and writer.repeated:
-        raise DuplicateIds(f"Ids are not unique: {told}.", faults)
+    if writer.repeated and (short == 0 or (opened.snapshot and fetched == opened.count)):
+        raise DuplicateIds(
+            f"Ids are not unique: {told}. Name a column that tells every row from the others.",
+            faults,
+        )
     if short or writer.repeated:
         raise SourceInconsistent(
             f"The source did not give each of its rows once: {told}. Import again while nothing is "

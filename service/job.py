@@ -62,6 +62,15 @@ class Failure(Model):
         )
 
 
+class JobFailed(AssayError):
+    """What a job was to give is needed, and it failed: the job's own problem, in its own code."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail, failure.errors)
+        self.code, self.title = failure.code, failure.title
+        self.failure = failure
+
+
 class Progress(Model):
     """How far a running job is."""
 
@@ -97,6 +106,10 @@ class Job(Model):
     attempts: int = 0
     awaiting: dict[str, Any] | None = None
     """Inputs as they were asked for, while some are sources that have to be imported first."""
+    imports: dict[str, str] = Field(default_factory=dict)
+    """Import jobs by the sources they read for this one; it reads other sources itself."""
+    followers: list[str] = Field(default_factory=list)
+    """Of an import, the jobs that wait for it."""
     plan: Plan | None = None
     """How its blocks are dealt to shards; written once, null where one process does all."""
     cached: bool = False
@@ -187,7 +200,9 @@ class GateRun(Model):
     project: str
     policy: Policy
     inputs: dict[str, DatasetRef | ColumnRef]
-    """Stored data by the policy's names."""
+    """Stored data by the policy's names; what a source gave once the run is judged."""
+    imports: dict[str, str] = Field(default_factory=dict)
+    """Import jobs by the inputs whose sources they read."""
     baselines: dict[str, str] = Field(default_factory=dict)
     """Baselines by the inputs they were named for."""
     tags: dict[str, str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from os import SEEK_END
 from typing import IO
 
@@ -9,7 +10,6 @@ import structlog
 
 from service.accepting import bound, settled, sources_of
 from service.errors import (
-    AssayError,
     Cancelled,
     DatasetInUse,
     Internal,
@@ -17,12 +17,12 @@ from service.errors import (
     QueueFull,
     ReportNotReady,
 )
-from service.importing import IMPORT_BYTES, IMPORT_VERSION, fetch
+from service.importing import IMPORT_BYTES, IMPORT_VERSION, fetch, ready, release
 from service.job import (
     IMPORT,
     IMPORTED,
-    Failure,
     Job,
+    JobFailed,
     Pool,
     State,
     datasets_of,
@@ -62,18 +62,21 @@ __all__ = [
 
 
 def submit(
-    services: Services, project: str, request: RequestBase, job_id: str | None = None
+    services: Services,
+    project: str,
+    request: RequestBase,
+    job_id: str | None = None,
+    imports: Mapping[str, str] | None = None,
 ) -> Job:
     """
     Accept a job: store inline data, refuse what metadata forbids, answer from a stored report or queue.
 
-    Sources of the request are imported by a worker first; what they forbid fails the job then.
+    Sources of the request are imported by a worker first; what they forbid fails the job then. Those
+    in `imports` (see `source_key`) are read by another job, which this one waits for.
     If there is a job of this id already, nothing is done: it is the answer.
     """
     job_id = job_id or new_id("job")
-    if (known := services.jobs.find(job_id)) is not None:
-        if known.state is State.queued:  # whoever created it may have died before this
-            services.queue.enqueue(known, first_step(known))
+    if (known := _known(services, job_id)) is not None:
         return known
     check = check_of(request.kind)
     request = bound(services, project, request)
@@ -98,7 +101,8 @@ def submit(
         for value in sources:
             services.sources.refuse(project, value.source)
         awaiting = request.inputs.model_dump(mode="json", exclude_none=True)
-        return _queue(services, job.model_copy(update={"awaiting": awaiting}))
+        waiting = {"awaiting": awaiting, "imports": dict(imports or {})}
+        return _queue(services, job.model_copy(update=waiting))
     job = job.model_copy(update=settled(services, project, request, {}))
     if request.cache and services.reports.get(project, job.request_digest) is not None:
         job = job.model_copy(
@@ -109,13 +113,26 @@ def submit(
 
 
 def import_dataset(
-    services: Services, project: str, value: SourceRef, name: str | None = None
+    services: Services,
+    project: str,
+    value: SourceRef,
+    name: str | None = None,
+    job_id: str | None = None,
+    followers: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
 ) -> Job:
-    """Accept the reading of a source as a job whose result is a dataset."""
+    """
+    Accept the reading of a source as a job whose result is a dataset; `followers` wait for its end.
+
+    If there is a job of this id already, nothing is done: it is the answer.
+    """
+    job_id = job_id or new_id("job")
+    if (known := _known(services, job_id)) is not None:
+        return known
     services.sources.refuse(project, value.source)
     asked = SourceRef(source=value.source, spec=value.spec)
     job = Job(
-        id=new_id("job"),
+        id=job_id,
         project=project,
         kind=IMPORT,
         kind_version=IMPORT_VERSION,
@@ -124,14 +141,28 @@ def import_dataset(
         params={"name": name},
         seed=0,
         cache=False,
-        tags={},
+        tags=dict(tags or {}),
         request_digest="",
         deadline_s=services.deadline_s,
         memory_bytes=IMPORT_BYTES,
+        followers=list(followers),
         awaiting={IMPORTED: asked.model_dump(mode="json", exclude_none=True)},
         created_at=now(),
     )
     return _queue(services, job)
+
+
+def _known(services: Services, job_id: str) -> Job | None:
+    """A job that is there already; whoever created it may have died before it was queued."""
+    known = services.jobs.find(job_id)
+    if known is not None and known.state is State.queued:
+        _start(services, known)
+    return known
+
+
+def _start(services: Services, job: Job) -> None:
+    if ready(services, job):
+        services.queue.enqueue(job, first_step(job))
 
 
 def _queue(services: Services, job: Job) -> Job:
@@ -143,7 +174,7 @@ def _queue(services: Services, job: Job) -> Job:
     if sum(services.queue.depth(pool) for pool in Pool) >= services.queue_depth:
         raise QueueFull(f"{services.queue_depth} jobs are waiting; try again later.")
     job = _created(services, job)
-    services.queue.enqueue(job, first_step(job))
+    _start(services, job)
     log.info("job queued", job=job.id, kind=job.kind, project=job.project)
     return job
 
@@ -161,6 +192,7 @@ def cancel(services: Services, project: str, job_id: str) -> Job:
     if job.state is State.cancelled:
         for step in steps(job):
             services.queue.stop(step.of(job_id))
+        release(services, job)
         log.info("job cancelled", job=job_id)
     return job
 
@@ -215,15 +247,6 @@ def report_bytes(services: Services, project: str, job_id: str) -> bytes:
             raise Internal(f"The report of job {job_id} is not in the store.")
         return data
     raise ReportNotReady(f"Job {job_id} is {job.state.value}.")
-
-
-class JobFailed(AssayError):
-    """A report was asked for and the job failed: the job's own problem, in its own code."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.detail, failure.errors)
-        self.code, self.title = failure.code, failure.title
-        self.failure = failure
 
 
 def report_of(services: Services, job: Job) -> ReportBase | str:

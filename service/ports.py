@@ -18,6 +18,8 @@ from service.source_page import SourcePage
 from service.source_reference import Provenance, Reference
 
 Record = TypeVar("Record", Job, GateRun)
+Tell = Callable[[str, int, int], None]
+"""Takes a stage, how much of it is done, and how much there is of it."""
 
 
 Item = TypeVar("Item")
@@ -307,6 +309,8 @@ class Opened:
     pages: Iterator[SourcePage]
     recount: Callable[[], int | None]
     """The same count after reading."""
+    snapshot: bool = False
+    """Whether all of it is one state of the store, so that an id that comes twice is there twice."""
 
 
 class Sources(Protocol):
@@ -316,6 +320,8 @@ class Sources(Protocol):
         """Refuse what can never be read: no such connection here, or a package that is not there."""
         ...
 
-    def open(self, project: str, reference: Reference) -> AbstractContextManager[Opened]:
-        """Start to read."""
+    def open(
+        self, project: str, reference: Reference, tell: Tell
+    ) -> AbstractContextManager[Opened]:
+        """Start to read; who waits is told of what has to be fetched first."""
         ...

@@ -20,6 +20,7 @@ from service.ports import (
     Rates,
     Reports,
     Sources,
+    Tell,
 )
 from service.source_reference import Reference
 
@@ -30,7 +31,9 @@ class NoSources:
     def refuse(self, project: str, reference: Reference) -> None:
         raise SourceDenied("This service reads no sources; upload the rows.")
 
-    def open(self, project: str, reference: Reference) -> AbstractContextManager[Opened]:
+    def open(
+        self, project: str, reference: Reference, tell: Tell
+    ) -> AbstractContextManager[Opened]:
         raise SourceDenied("This service reads no sources; upload the rows.")
 
 

@@ -7,9 +7,9 @@ and its credentials: neither ever stands in a request.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from service.model import Model
 from service.redaction import KEPT, Plain
@@ -24,6 +24,15 @@ class Where(Model):
     op: Literal["=", "!=", "<", "<=", ">", ">=", "in"]
     value: bool | int | float | Plain | list[bool | int | float | Plain]
     """A list for `in`, one value otherwise."""
+
+    @field_validator("value")
+    @classmethod
+    def _a_list_for_in(cls, value: Any, info: ValidationInfo) -> Any:
+        op = info.data.get("op")
+        if op is not None and isinstance(value, list) != (op == "in"):
+            takes = "a list of values" if op == "in" else "one value; `in` takes a list"
+            raise ValueError(f"`{op}` takes {takes}")
+        return value
 
 
 class Reference(Model):

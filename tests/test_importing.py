@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,48 +23,11 @@ from service.operations import (
     report_of,
     submit,
 )
-from service.ports import Opened
 from service.references import SourceRef
 from service.report import ReportBase
 from service.request import parse_request
-from service.source_page import SourcePage
-from service.source_reference import Provenance, Reference
 from service.storage.objects import ObjectDatasets
-
-SOURCE = {"kind": "qdrant", "connection": "prod", "collection": "docs"}
-Fail = Callable[[], None]
-
-
-@dataclass
-class Store:
-    """A store whose pages are given; it counts as it likes, and may be gone after some pages."""
-
-    pages: list[list[int]]
-    counts: list[int | None] = field(default_factory=lambda: [None, None])
-    gone_after: int | None = None
-    before_page: Callable[[int], None] = lambda place: None
-    opened: int = 0
-    missing: list[str] = field(default_factory=list)
-
-    def refuse(self, project: str, reference: Reference) -> None:
-        if reference.connection != "prod":
-            raise SourceDenied("There is no such connection.")
-
-    @contextmanager
-    def open(self, project: str, reference: Reference) -> Iterator[Opened]:
-        self.opened += 1
-        about = Provenance(kind="qdrant", connection="prod", location="docs", stored_as="float32")
-        yield Opened(self.counts[0], about, self._read(), lambda: self.counts[1])
-
-    def _read(self) -> Iterator[SourcePage]:
-        for place, page in enumerate(self.pages):
-            self.before_page(place)
-            if place == self.gone_after:
-                raise SourceUnreachable("Connection `prod` broke.")
-            rows = np.array([[i, i * i + 1] for i in page], dtype=np.float32).reshape(-1, 2)
-            names = [str(i) for i in page]
-            missing = self.missing if place == 0 else []
-            yield SourcePage(names, rows, {"parity": [i % 2 for i in page]}, missing)
+from tests.given_store import SOURCE, Store
 
 
 @pytest.fixture
@@ -115,6 +77,9 @@ def test_pages_that_repeat_and_skip_fail_with_the_numbers(read: Any) -> None:
         (Store([[1, 2]], [2, 3]), SourceInconsistent.code, "counted 2 before and 3 after"),
         (Store([[1, 2, 2]], [2, 2]), DuplicateIds.code, "distinct 2, repeated 1"),
         (Store([[1, 1]], [None, None]), DuplicateIds.code, "repeated 1"),
+        (Store([[1, 2], [2]], [3, 3], snapshot=True), DuplicateIds.code, "distinct 2, repeated 1"),
+        (Store([[1, 2, 2]], [4, 4], snapshot=True), SourceInconsistent.code, "short by 2"),
+        (Store([[1, 2, 2]], [3, 3]), SourceInconsistent.code, "short by 1"),
         (Store([[]], [0, 0]), "shape-mismatch", "no rows"),
         (Store([[1], [2]], [2, 2], gone_after=1), SourceUnreachable.code, "broke"),
     ],

@@ -1,4 +1,4 @@
-"""Commands that need the server's packages: `assay serve`, `assay worker`, `assay demo`."""
+"""Commands that need the server's packages: `assay serve`, `worker`, `reindex`, `demo`."""
 
 from __future__ import annotations
 
@@ -55,6 +55,38 @@ def _run(workers: int, shard_workers: int, api: tuple[str, int] | None) -> None:
     stack.supervisor.run()
     if api is not None:
         typer.echo(f"Assay has stopped; data stay in {settings.home}.", err=True)
+
+
+def reindex(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Make the index of the object store again from its datasets; says what each project holds."""
+    import json
+    from dataclasses import asdict
+
+    from service.errors import AssayError
+    from service.settings import Settings
+    from service.storage.reindexing import reindex as every_project
+
+    try:
+        root = Settings.read().store
+    except AssayError as error:
+        typer.echo(error.detail, err=True)
+        raise typer.Exit(2) from None
+    if not root.is_dir():
+        typer.echo(f"There is no store at {root}; ASSAY_STORE or ASSAY_HOME names it.", err=True)
+        raise typer.Exit(2)
+    found = []
+    for one in every_project(root):
+        found.append(asdict(one))
+        if not as_json:
+            typer.echo(
+                f"{one.project}: {one.datasets} datasets, {one.baselines} baselines, {one.reports} "
+                f"reports; {one.restored} contents restored, {one.repeated} repeated, "
+                f"{one.dropped} bodies dropped"
+            )
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
 
 
 def demo() -> None:

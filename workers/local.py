@@ -1,4 +1,4 @@
-"""One check in this process: the same operations, on memory storage and mapped files."""
+"""A check, or a gate, in this process: the same operations, on memory storage and mapped files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from service import logs
 from service.checks import CATALOGUE
 from service.dataset import Dataset
 from service.errors import InvalidRequest
+from service.formats import Options
+from service.gate import read_policy, verdict_page
+from service.gating import read_gate, run_gate
 from service.job import Progress
-from service.operations import Services, Upload, perform, report_bytes, submit
+from service.operations import Upload, perform, report_bytes, submit
 from service.request import parse_request
 from service.storage.memory import (
     MemoryDatasets,
@@ -28,7 +31,15 @@ from service.views import check_view
 
 PROJECT = "local"
 PIECE_BYTES = 4 << 20
-CONTENT_TYPES = {".npy": "application/x-npy", ".csv": "text/csv", ".json": "application/json"}
+CONTENT_TYPES = {
+    ".npy": "application/x-npy",
+    ".csv": "text/csv",
+    ".json": "application/json",
+    ".parquet": "application/vnd.apache.parquet",
+    ".arrow": "application/vnd.apache.arrow.stream",
+    ".arrows": "application/vnd.apache.arrow.stream",
+}
+TABLE_OPTIONS = ("vector_column", "id_column")
 Tell = Callable[[str, int, int], None]
 
 
@@ -75,60 +86,83 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
 
     Raises AssayError with code, detail and the rows concerned.
     """
-    logs.configure(logging.WARNING)
-    datasets = _MappedDatasets()
-    services = memory_services(
-        datasets=datasets,
-        jobs=_Told(progress),
-        threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
-    )
-    inputs = request.get("inputs")
-    known: dict[Path, str] = {}
-    if isinstance(inputs, dict):
-        request = {
-            **request,
-            "inputs": {
-                role: _stored(services, datasets, base, value, known)
-                for role, value in inputs.items()
-            },
-        }
-    job = submit(services, PROJECT, parse_request(request))
-    perform(services, job.id)
-    return report_bytes(services, PROJECT, job.id)
+    here = _Here(base, progress)
+    job = submit(here.services, PROJECT, parse_request(here.stored(request)))
+    perform(here.services, job.id)
+    return report_bytes(here.services, PROJECT, job.id)
 
 
-def _stored(
-    services: Services, datasets: _MappedDatasets, base: Path, value: Any, known: dict[Path, str]
-) -> Any:
-    if isinstance(value, list):
-        return [_stored(services, datasets, base, one, known) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if "path" not in value:
-        return {
-            key: _stored(services, datasets, base, one, known) if isinstance(one, dict) else one
-            for key, one in value.items()
-        }
-    path = (base / value["path"]).resolve()
-    if path not in known:
-        known[path] = _read(services, datasets, path)
-    rest = {key: item for key, item in value.items() if key != "path"}
-    return {"dataset": known[path], **rest}
+def gate(
+    policy: dict[str, Any], inputs: dict[str, Any], base: Path, progress: Tell
+) -> tuple[dict[str, Any], str]:
+    """A judged gate run, much as `POST /v1/gates` answers it, and its page as Markdown."""
+    here = _Here(base, progress)
+    bound = here.stored({"inputs": inputs})["inputs"]
+    run = run_gate(here.services, PROJECT, policy, bound, {})
+    for job_id in (*run.jobs.values(), *run.fail_jobs.values()):
+        perform(here.services, job_id)
+    end = read_gate(here.services, PROJECT, run.id)
+    name = end.policy.name
+    shown = end.model_dump(mode="json", exclude={"policy", "project", "version"})
+    page = verdict_page(name, end.state, end.verdict, end.rules, end.warnings, end.digest)
+    return {**shown, "policy": name}, page
 
 
-def _read(services: Services, datasets: _MappedDatasets, path: Path) -> str:
-    content_type = CONTENT_TYPES.get(path.suffix)
-    if content_type is None:
-        raise InvalidRequest(f"{path.name}: only {', '.join(CONTENT_TYPES)} files can be read.")
-    if not path.is_file():
-        raise InvalidRequest(f"There is no file {path.name} in {path.parent}.")
-    datasets.mapping = path if _canonical(path) else None
-    upload = Upload(services, PROJECT, content_type, name=path.name)
-    datasets.mapping = None
-    with path.open("rb") as file:
-        while piece := file.read(PIECE_BYTES):
-            upload.feed(piece)
-    return upload.finish()[0].id
+def wanted(policy: dict[str, Any]) -> dict[str, str]:
+    """What to bind to the inputs of a policy; one with faults is refused with each of them."""
+    return dict(read_policy(policy).inputs)
+
+
+class _Here:
+    """The service in this process, and the files it has read."""
+
+    def __init__(self, base: Path, progress: Tell) -> None:
+        logs.configure(logging.WARNING)
+        self._base, self._datasets = base, _MappedDatasets()
+        self._known: dict[tuple[Path, Options], str] = {}
+        self.services = memory_services(
+            datasets=self._datasets,
+            jobs=_Told(progress),
+            threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        )
+
+    def stored(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The same with every file read once, and named by its dataset."""
+        inputs = request.get("inputs")
+        if not isinstance(inputs, dict):
+            return request
+        return {**request, "inputs": {role: self._value(one) for role, one in inputs.items()}}
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._value(one) for one in value]
+        if not isinstance(value, dict) or "source" in value:
+            return value
+        if "path" not in value:
+            return {
+                key: self._value(one) if isinstance(one, dict) else one
+                for key, one in value.items()
+            }
+        options = Options(**{key: value.get(key) for key in TABLE_OPTIONS})
+        known = (self._base / value["path"]).resolve(), options
+        if known not in self._known:
+            self._known[known] = self._read(*known)
+        rest = {key: item for key, item in value.items() if key not in ("path", *TABLE_OPTIONS)}
+        return {"dataset": self._known[known], **rest}
+
+    def _read(self, path: Path, options: Options) -> str:
+        content_type = CONTENT_TYPES.get(path.suffix.lower())
+        if content_type is None:
+            raise InvalidRequest(f"{path.name}: only {', '.join(CONTENT_TYPES)} files can be read.")
+        if not path.is_file():
+            raise InvalidRequest(f"There is no file {path.name} in {path.parent}.")
+        self._datasets.mapping = path if _canonical(path) else None
+        upload = Upload(self.services, PROJECT, content_type, options, name=path.name)
+        self._datasets.mapping = None
+        with path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                upload.feed(piece)
+        return upload.finish()[0].id
 
 
 def _canonical(path: Path) -> bool:

@@ -40,6 +40,13 @@ class IsolatedWorker(Worker):
     def get_heartbeat_ttl(self, job: QueuedJob, working_time: float = 0.0) -> int:
         return LEASE_S
 
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        # RQ registers a worker once: one whose server has lost everything would work unseen
+        if pipeline is None and not self.connection.sismember(self.redis_workers_keys, self.key):
+            self.connection.delete(self.key)
+            self.register_birth()  # type: ignore[no-untyped-call]
+        super().heartbeat(timeout, pipeline)
+
     def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
         # RQ takes 0 for "no process"; to the system it is this worker's own group, and an order to
         # stop that comes twice, or just as the job ends, finds no process

@@ -8,6 +8,7 @@ import structlog
 from pydantic import ValidationError
 
 from service.errors import TimedOut
+from service.importing import ready
 from service.job import COMBINE, Job, Pool, State, Step, first_step, job_of, now, steps
 from service.operations import Services, complete, fail
 from service.storage.queue import RqQueue
@@ -87,7 +88,7 @@ class Sweeper:
     def _wanted(self, job: Job) -> list[Step]:
         """The steps that come next."""
         if job.plan is None:
-            return [first_step(job)]
+            return [first_step(job)] if ready(self._services, job) else []
         done = self._jobs.done(job.id)
         if complete(job, done) or self._deserted >= SWEEPS_WITHOUT_SHARD_WORKERS:
             return [COMBINE]

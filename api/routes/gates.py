@@ -41,6 +41,7 @@ GateId = Annotated[str, Path(description="Id returned by `POST /v1/gates`.")]
 class GateLinks(Model):
     self: str
     jobs: dict[str, str]
+    imports: dict[str, str]
 
 
 class PolicyView(Model):
@@ -72,6 +73,9 @@ class GateView(Model):
     """Name of the policy."""
     state: Literal["running", "done", "cancelled"]
     inputs: dict[str, DatasetRef | ColumnRef]
+    """Stored data by input; what a source gave once the run is judged."""
+    imports: dict[str, str]
+    """Import job by input that is read from a source; the jobs of its checks wait for it."""
     baselines: dict[str, str]
     """Baselines by the inputs they were named for."""
     tags: dict[str, str]
@@ -93,12 +97,15 @@ class GateView(Model):
 def view(run: GateRun) -> GateView:
     """The public face of a gate run."""
     fields = run.model_dump(include=set(GateView.model_fields) - {"policy"})
-    jobs = {name: f"/v1/jobs/{job_id}" for name, job_id in run.jobs.items()}
+    jobs, imports = (
+        {name: f"/v1/jobs/{job_id}" for name, job_id in some.items()}
+        for some in (run.jobs, run.imports)
+    )
     return GateView.model_validate(
         {
             **fields,
             "policy": run.policy.name,
-            "links": {"self": f"{router.prefix}/{run.id}", "jobs": jobs},
+            "links": {"self": f"{router.prefix}/{run.id}", "jobs": jobs, "imports": imports},
         }
     )
 
@@ -127,15 +134,16 @@ def _headers(run: GateView) -> dict[str, str]:
         200: {"model": GateView, "description": "Judged already."},
         **guarded(
             "invalid-request", "malformed-payload", "unknown-check", "unknown-dataset",
-            "shape-mismatch", "queue-full", "payload-too-large", "idempotency-conflict",
-            "idempotency-in-flight"),
+            "shape-mismatch", "queue-full", "source-denied", "payload-too-large",
+            "idempotency-conflict", "idempotency-in-flight"),
     },
 )  # fmt: skip
 async def start_gate(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
     """
     Run a policy on data: `{"policy": {...}, "inputs": {name: value}}`, values as those of a job.
 
-    Every check is an ordinary job, answered from a stored report where there is one. With an
+    Every check is an ordinary job, answered from a stored report where there is one; a source is
+    read once, however many checks it is bound to. With an
     `Idempotency-Key` a repeat answers with the gate run as it is now.
     """
     wait = wanted_wait(request)

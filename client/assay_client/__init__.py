@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay_client.api import Assay, AsyncAssay
+    from assay_client.api import Assay
+    from assay_client.async_api import AsyncAssay
     from assay_client.problems import AssayError
 
 __all__ = ["Assay", "AssayError", "AsyncAssay"]
@@ -21,10 +22,14 @@ __all__ = ["Assay", "AssayError", "AsyncAssay"]
 
 def __getattr__(name: str) -> Any:
     """Load on first use, so that `assay --help` does not pay for HTTP."""
-    if name in ("Assay", "AsyncAssay"):
-        from assay_client import api
+    if name == "Assay":
+        from assay_client.api import Assay
 
-        return getattr(api, name)
+        return Assay
+    if name == "AsyncAssay":
+        from assay_client.async_api import AsyncAssay
+
+        return AsyncAssay
     if name == "AssayError":
         from assay_client.problems import AssayError
 

@@ -113,6 +113,23 @@ def run_local(request: Json, base: Path, progress: Callable[[str, int, int], Non
         return bytes(run(request, base, progress))
 
 
+def gate_local(
+    policy: Json, inputs: Json, base: Path, progress: Callable[[str, int, int], None]
+) -> tuple[Json, bytes]:
+    """A gate run judged in this process, and its page."""
+    judge = _local("gate")
+    with _stated():
+        run, page = judge(policy, inputs, base, progress)
+    return dict(run), str(page).encode()
+
+
+def wanted_local(policy: Json) -> dict[str, str]:
+    """What a policy wants, by the installed service."""
+    wanted = _local("wanted")
+    with _stated():
+        return dict(wanted(policy))
+
+
 def local_kinds() -> list[Json]:
     """The catalogue of the installed service."""
     kinds = _local("kinds")

@@ -14,9 +14,9 @@ import httpx
 
 from assay_client import requests
 from assay_client.exchange import Exchange, items_of, object_of, retry_after
-from assay_client.payload import Payload, content_type_of, payload
+from assay_client.payload import Payload, content_type_of, payload, refuse_columns
 from assay_client.problems import AssayError
-from assay_client.records import Dataset, GateRun, Job, Policy, Report
+from assay_client.records import Baseline, Dataset, GateRun, Job, Policy, Report
 from assay_client.requests import Json
 from assay_client.steps import Flow, Pause, Send, UploadProgress, Work
 
@@ -27,6 +27,7 @@ SHORTEST_ROUND_S = 0.2
 AWAY_S = 120.0
 """How long the server may be away while a job is waited for: the job is safe."""
 SLOW_CHECKSUM_BYTES = 1 << 28
+ALL = 1 << 30
 NOT_FOUND_OUT = {403, 404, 405}
 """A key that may not read, or a server that keeps no list: the upload has to be made."""
 
@@ -53,6 +54,7 @@ class Flows:
     ) -> Flow[Dataset]:
         """The stored dataset; what the project has already is not sent."""
         spec = {key: v for key, v in (("model", model), ("revision", revision)) if v is not None}
+        spec |= body.options
         digest = yield Work(lambda: _sha256(body, progress))
         known = yield from self._of_body(body, digest.hex(), spec)
         if known is not None:
@@ -100,12 +102,14 @@ class Flows:
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
     ) -> Flow[Any]:
         base = base or Path()
+        inputs = requests.spelled_out(inputs, base)
         files = requests.files(inputs, base)
         for file in files:
-            content_type_of(file)
+            refuse_columns(content_type_of(file.path), file.options)
         ids = {}
         for file in files:
-            dataset = yield from self.upload(payload(file), progress=progress)
+            body = payload(file.path, options=file.options)
+            dataset = yield from self.upload(body, progress=progress)
             ids[file] = str(dataset["id"])
         return requests.resolve(inputs, base, ids)
 
@@ -158,6 +162,21 @@ class Flows:
             if len(found) >= limit or not cursor or not items:
                 return found[:limit]
             query = {**query, "cursor": cursor}
+
+    def named(self) -> Flow[list[Baseline]]:
+        """Every baseline, by name."""
+        return (yield from self.newest(Baseline, "baselines", ALL))
+
+    def set_baseline(self, name: str, dataset: str) -> Flow[Baseline]:
+        send = Send("PUT", path_of("baselines", name), json={"dataset": dataset})
+        return object_of((yield from self._exchange(send)), Baseline)
+
+    def promote(
+        self, run: str | Mapping[str, Any], input_name: str, baseline: str
+    ) -> Flow[Baseline]:
+        body = {"input": input_name, "baseline": baseline}
+        send = Send("POST", path_of("gates", id_of(run), "promote"), json=body)
+        return object_of((yield from self._exchange(send)), Baseline)
 
     def cancel(self, record: type[T], what: str, which: str | Mapping[str, Any]) -> Flow[T]:
         answer = yield from self._exchange(Send("DELETE", path_of(what, id_of(which))))

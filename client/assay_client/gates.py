@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
 
 from assay_client.problems import AssayError, Mistake
 from assay_client.requests import Json
 
-if TYPE_CHECKING:
-    from assay_client.api import Assay
-
 FILES = {"vectors": ("vectors", "FILE.npy"), "table": ("a table", "FILE.csv")}
 """Inputs that are whole files, and how one is named."""
 COLUMN = ("a column", "FILE.csv:COLUMN")
+BASELINE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 POLICY_FAULTS = ("invalid-request", "unknown-check", "malformed-payload")
 
 
-def refuse_misfits(assay: Assay, policy: Mapping[str, Any], inputs: Mapping[str, Json]) -> None:
+Wanted = Callable[[Json], Mapping[str, str]]
+"""What the inputs of a policy are bound to; raises what is wrong with one."""
+
+
+def refuse_misfits(
+    wants: Wanted, policy: Json, inputs: Mapping[str, Json], promoted: Mapping[str, str]
+) -> None:
     """Refuse a policy with faults, and inputs that do not fit it, before anything is uploaded."""
     try:
-        wanted = assay.validate(policy)["inputs"]
+        wanted = wants(policy)
     except AssayError as error:
         if error.code not in POLICY_FAULTS:
             raise
@@ -40,3 +44,22 @@ def refuse_misfits(assay: Assay, policy: Mapping[str, Any], inputs: Mapping[str,
         if ("column" in value) == (wanted[name] in FILES):
             asks = ", ".join(FILES.get(wanted[name], COLUMN))
             raise Mistake(f"`--input {name}`: the policy wants {asks}")
+    for name in promoted:
+        if wanted.get(name) != "vectors":
+            vectors = [one for one, kind in wanted.items() if kind == "vectors"]
+            raise Mistake(
+                f"`--promote {name}`: only vectors become a baseline: {', '.join(vectors)}"
+            )
+
+
+def promotions(pairs: Sequence[str]) -> dict[str, str]:
+    """Baselines by the inputs they are to stand for, from `input=baseline` pairs."""
+    promoted: dict[str, str] = {}
+    for pair in pairs:
+        name, _, baseline = pair.partition("=")
+        if not name or not BASELINE_NAME.fullmatch(baseline):
+            raise Mistake(
+                f"`--promote {pair}`: give input=baseline, a baseline of a-z, 0-9, _ and -"
+            )
+        promoted[name] = baseline
+    return promoted

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from assay_client.problems import Mistake
 
 PIECE_BYTES = 1 << 20
-CONTENT_TYPES = {".npy": "application/x-npy", ".csv": "text/csv"}
+NPY, CSV = "application/x-npy", "text/csv"
+PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
+CONTENT_TYPES = {
+    ".npy": NPY,
+    ".csv": CSV,
+    ".parquet": PARQUET,
+    ".arrow": ARROW,
+    ".arrows": ARROW,
+}
+"""An Arrow file is told from a stream by its first bytes, by whoever reads it."""
+COLUMNS_NAMED = {CSV: ("id_column",), PARQUET: ("vector_column", "id_column")}
+COLUMNS_NAMED[ARROW] = COLUMNS_NAMED[PARQUET]
 NPY_MAGIC = b"\x93NUMPY"
+MAGIC = {NPY_MAGIC: NPY, b"PAR1": PARQUET, b"ARROW1": ARROW, b"\xff\xff\xff\xff": ARROW}
 NPY_ALIGNMENT = 64
 STORED_AS = ("f2", "f4", "f8", "i1")
 
@@ -38,15 +50,32 @@ class Payload:
     content_type: str
     size: int
     pieces: Callable[[], Iterator[Piece]]
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Columns of a table that hold vectors and ids, where they have to be named."""
 
 
-def payload(source: str | Path | BinaryIO | Array, name: str | None = None) -> Payload:
+def payload(
+    source: str | Path | BinaryIO | Array,
+    name: str | None = None,
+    options: Mapping[str, str | None] | None = None,
+) -> Payload:
     """The body of an upload."""
     if isinstance(source, (str, Path)):
-        return _file(Path(source), name)
-    if isinstance(source, Array):
-        return _array(source, name)
-    return _open_file(source, name)
+        body = _file(Path(source), name)
+    elif isinstance(source, Array):
+        body = _array(source, name)
+    else:
+        body = _open_file(source, name)
+    named = {key: value for key, value in (options or {}).items() if value is not None}
+    refuse_columns(body.content_type, named)
+    return replace(body, options=named)
+
+
+def refuse_columns(content_type: str, options: Mapping[str, str]) -> None:
+    """Refuse to name a column where there is none."""
+    for option in options:
+        if option not in COLUMNS_NAMED.get(content_type, ()):
+            raise Mistake(f"`{option}` is for tables, .parquet and .arrow, not for {content_type}")
 
 
 def content_type_of(path: Path) -> str:
@@ -57,7 +86,7 @@ def content_type_of(path: Path) -> str:
     if known is None:
         raise Mistake(
             f"`{path}` cannot be uploaded: {path.suffix or 'a file without suffix'} is not "
-            f"supported, only {' and '.join(CONTENT_TYPES)}",
+            f"supported, only {', '.join(CONTENT_TYPES)}",
             code="unsupported-format",
         )
     return known
@@ -76,7 +105,8 @@ def _file(path: Path, name: str | None) -> Payload:
 
 def _open_file(file: BinaryIO, name: str | None) -> Payload:
     start = file.tell()
-    content_type = "application/x-npy" if file.read(6) == NPY_MAGIC else "text/csv"
+    first = file.read(len(NPY_MAGIC))
+    content_type = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), CSV)
     size = file.seek(0, os.SEEK_END) - start
     file.seek(start)
 
@@ -111,7 +141,7 @@ def _array(array: Any, name: str | None) -> Payload:
                 block = block.copy(order="C")
             yield block.reshape(-1).view("u1").data
 
-    return Payload(name, "application/x-npy", len(header) + array.shape[0] * row_bytes, pieces)
+    return Payload(name, NPY, len(header) + array.shape[0] * row_bytes, pieces)
 
 
 def _npy_header(code: str, shape: tuple[int, ...]) -> bytes:

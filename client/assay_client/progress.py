@@ -87,9 +87,11 @@ class Display:
             self.stage(job["state"], 0, 0)
 
     def gate(self, run: Json) -> None:
-        """That a gate is running, and how many checks it waits for."""
+        """That a gate is running, and how many checks and imports it waits for."""
         if run["state"] == "running":
-            self.stage(f"running {len(run.get('jobs', {}))} checks", 0, 0)
+            imports = len(set(run.get("imports", {}).values()))
+            told = f" on rows of {imports} import{'s' if imports > 1 else ''}" if imports else ""
+            self.stage(f"running {len(run.get('jobs', {}))} checks{told}", 0, 0)
 
 
 def duration(seconds: float) -> str:

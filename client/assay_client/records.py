@@ -102,6 +102,7 @@ class GateRun(TypedDict):
     inputs: dict[str, dict[str, Any]]
     baselines: dict[str, str]
     tags: dict[str, str]
+    imports: dict[str, str]
     jobs: dict[str, str]
     fail_jobs: dict[str, str]
     verdict: Literal["pass", "fail", "inconclusive", "invalid"] | None
@@ -110,6 +111,22 @@ class GateRun(TypedDict):
     digest: str | None
     created_at: str
     links: dict[str, Any]
+
+
+class Baseline(TypedDict):
+    """What a baseline stands for, or stood for."""
+
+    name: str
+    dataset: str
+    version: int
+    gate: str | None
+    set_at: str
+
+
+class BaselineHistory(Baseline):
+    """The same with all it has stood for, newest first."""
+
+    history: list[Baseline]
 
 
 class Policy(TypedDict):

@@ -6,21 +6,41 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import parse_qsl
 
 from assay_client.problems import Mistake
 
 Json = dict[str, Any]
 
-COLUMN = re.compile(r"(?P<file>.+\.(?:csv|jsonl|parquet|arrow)):(?P<column>.+)", re.DOTALL)
+COLUMN = re.compile(r"(?P<file>.+\.(?:csv|parquet|arrows?)):(?P<column>.+)", re.DOTALL)
+TABLE = re.compile(r"(?P<file>.+\.(?:parquet|arrows?))\?(?P<options>.+)", re.DOTALL)
+TABLE_OPTIONS = ("vector_column", "id_column")
+ELSEWHERE = re.compile(r"(?P<kind>[a-z]+):(?P<options>(?:[^,]+,)*connection=.+)", re.DOTALL)
 NAMED = re.compile(r"(?P<name>[a-z0-9_]{1,32})=(?P<value>.+)", re.DOTALL)
 STORED = re.compile(r"(?P<dataset>ds_[A-Za-z0-9_-]+)(?::(?P<column>.+))?", re.DOTALL)
 
 BASELINE = re.compile(
     r"baseline:(?P<baseline>[a-z0-9][a-z0-9_-]{0,63})(?::(?P<column>.+))?", re.DOTALL
 )
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to upload, and the columns its reader has to be told."""
+
+    path: Path
+    vector_column: str | None = None
+    id_column: str | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The columns that are told."""
+        named = {key: getattr(self, key) for key in TABLE_OPTIONS}
+        return {key: value for key, value in named.items() if value is not None}
 
 
 def read_json(file: Path) -> Json:
@@ -77,7 +97,7 @@ def build(
         raise Mistake(f"`{request}` asks for `{body['kind']}`, the command for `{kind}`")
     inputs = {name: _role(name, values, base) for name, values in roles.items()}
     body["kind"] = kind
-    body["inputs"] = _section(body, "inputs") | inputs
+    body["inputs"] = spelled_out(_section(body, "inputs") | inputs, base)
     if params:
         body["params"] = _section(body, "params") | dict(map(parameter, params))
     if seed is not None:
@@ -105,7 +125,7 @@ def whole_tables(inputs: Any, base: Path) -> dict[str, Path]:
     for role, value in inputs.items():
 
         def note(one: Json, role: str = role) -> Json:
-            file = _located(one, base)
+            file = _located(one, base).path
             if "column" not in one and file.suffix.lower() == ".csv":
                 found.setdefault(role, file)
             return one
@@ -146,7 +166,7 @@ def bindings(pairs: Sequence[str]) -> Json:
         if name in bound:
             raise Mistake(f"`--input {name}` is given twice")
         bound[name] = source(value, Path(), f"--input {name}")
-    return bound
+    return dict(spelled_out(bound, Path()))
 
 
 def parameter(pair: str) -> tuple[str, Any]:
@@ -162,18 +182,47 @@ def parameter(pair: str) -> tuple[str, Any]:
 
 
 def source(value: str, base: Path, option: str) -> Json:
-    """What the value of a role names: a file, a column of one, a stored dataset or a baseline."""
+    """
+    What the value of a role names.
+
+    A file, a column of one, a stored dataset, a baseline, rows of a store its server reads, or JSON.
+    """
+    if value.startswith("{"):
+        return _object(value, option)
+    if elsewhere := ELSEWHERE.fullmatch(value):
+        named = dict(map(parameter, elsewhere["options"].split(",")))
+        return {"source": {"kind": elsewhere["kind"], **named}}
     if stored := STORED.fullmatch(value) or BASELINE.fullmatch(value):
         return {key: found for key, found in stored.groupdict().items() if found is not None}
     if column := COLUMN.fullmatch(value):
         file = _file(column["file"], option)
         return {"path": _named(file, base), "column": column["column"]}
+    if table := TABLE.fullmatch(value):
+        file = _file(table["file"], option)
+        return {"path": _named(file, base), **_table_options(table["options"], option)}
     return {"path": _named(_file(value, option), base)}
 
 
-def files(inputs: Any, base: Path) -> list[Path]:
+def spelled_out(inputs: Any, base: Path) -> Any:
+    """The same; a column of a table names the columns its rows are read by, so that both are one."""
+    rows: dict[Path, Json] = {}
+
+    def note(value: Json) -> Json:
+        if "column" not in value:
+            rows.setdefault(_located(value, base).path, _located(value, base).options)
+        return value
+
+    def complete(value: Json) -> Json:
+        told = rows.get(_located(value, base).path, {}) if "column" in value else {}
+        return {**told, **value}
+
+    _replaced(inputs, note)
+    return _replaced(inputs, complete)
+
+
+def files(inputs: Any, base: Path) -> list[File]:
     """Every distinct file the inputs name, in order."""
-    found: dict[Path, None] = {}
+    found: dict[File, None] = {}
 
     def note(value: Json) -> Json:
         found[_located(value, base)] = None
@@ -183,11 +232,11 @@ def files(inputs: Any, base: Path) -> list[Path]:
     return list(found)
 
 
-def resolve(inputs: Any, base: Path, datasets: Mapping[Path, str]) -> Any:
+def resolve(inputs: Any, base: Path, datasets: Mapping[File, str]) -> Any:
     """The inputs with each file replaced by the dataset it was stored as."""
 
     def stored(value: Json) -> Json:
-        rest = {key: part for key, part in value.items() if key != "path"}
+        rest = {key: part for key, part in value.items() if key not in ("path", *TABLE_OPTIONS)}
         return {"dataset": datasets[_located(value, base)], **rest}
 
     return _replaced(inputs, stored)
@@ -195,6 +244,8 @@ def resolve(inputs: Any, base: Path, datasets: Mapping[Path, str]) -> Any:
 
 def _replaced(value: Any, replace: Callable[[Json], Json]) -> Any:
     if isinstance(value, dict):
+        if "source" in value:  # a path there is one of the server's
+            return value
         if isinstance(value.get("path"), str):
             return replace(value)
         return {key: _replaced(part, replace) for key, part in value.items()}
@@ -203,8 +254,9 @@ def _replaced(value: Any, replace: Callable[[Json], Json]) -> Any:
     return value
 
 
-def _located(value: Json, base: Path) -> Path:
-    return (base / str(value["path"])).resolve()
+def _located(value: Json, base: Path) -> File:
+    told = [value.get(key) for key in TABLE_OPTIONS]
+    return File((base / str(value["path"])).resolve(), *told)
 
 
 def _split(words: Sequence[str], options: Sequence[str]) -> tuple[str | None, dict[str, list[str]]]:
@@ -255,11 +307,30 @@ def _file(value: str, option: str) -> Path:
     if file.is_file():
         return file
     if file.is_dir():
-        raise Mistake(f"`{option} {value}` is a directory; name a .npy or .csv file")
+        raise Mistake(f"`{option} {value}` is a directory; name a file")
     hint = ""
     if value in ("true", "false") or value.replace(".", "", 1).isdigit():
         hint = f"; a parameter is given as `--param {option.removeprefix('--')}={value}`"
     raise Mistake(f"`{option} {value}`: there is no such file{hint}")
+
+
+def _object(text: str, option: str) -> Json:
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise Mistake(f"`{option} {text}` is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Mistake(f"`{option} {text}` must be an object")
+    return value
+
+
+def _table_options(text: str, option: str) -> dict[str, str]:
+    named = dict(parse_qsl(text, keep_blank_values=True))
+    if not named or not set(named) <= set(TABLE_OPTIONS):
+        raise Mistake(
+            f"`{option} ...?{text}`: a table takes vector_column=NAME and id_column=NAME, joined by &"
+        )
+    return named
 
 
 def _columns(file: Path) -> str:

@@ -71,6 +71,20 @@ def show_datasets(datasets: Sequence[Json], console: Console) -> None:
     console.print(table if datasets else Text("no datasets", style="dim"))
 
 
+def show_baselines(baselines: Sequence[Json], console: Console, none: str) -> None:
+    """Print baselines, one to a line."""
+    table = _table("baseline", "version", "dataset", "set", "by")
+    for one in baselines:
+        table.add_row(
+            Text(one["name"]),
+            Text(plain(one["version"])),
+            Text(one["dataset"]),
+            Text(_minute(one["set_at"])),
+            Text(one["gate"] or "hand"),
+        )
+    console.print(table if baselines else Text(none, style="dim"))
+
+
 def show_dataset(dataset: Json, console: Console) -> None:
     """Print what is known of a dataset."""
     facts = dataset.get("facts") or {}

@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 SEVERITY = [Verdict.passed, Verdict.inconclusive, Verdict.failed, Verdict.invalid]
 
 Reports = Mapping[str, ReportBase | str]
-"""By check of the policy, its report or the code it ended with."""
+"""By check of the policy, its report or why there is none."""
 
 
 class Bounds(Model):

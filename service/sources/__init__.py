@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
-from service.ports import Opened
+from service.ports import Opened, Tell
 from service.source_page import SourcePage
 from service.source_reference import Reference
 from service.sources.connection import Connection
@@ -51,8 +51,8 @@ class NamedSources:
         _adapter(reference)
 
     @contextmanager
-    def open(self, project: str, reference: Reference) -> Iterator[Opened]:
-        connection = self._connection(project, reference)
+    def open(self, project: str, reference: Reference, tell: Tell) -> Iterator[Opened]:
+        connection = self._connection(project, reference).telling(tell)
         adapter = _adapter(reference)
         with ExitStack() as stack:
             with _quiet(connection):

@@ -15,6 +15,7 @@ from pydantic import Field, SecretStr, TypeAdapter, ValidationError
 
 from service.errors import InvalidRequest
 from service.model import Model
+from service.ports import Tell
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -52,6 +53,8 @@ class Connection:
     """Folder for what has to be kept while it is read."""
     largest_bytes: int = 8 << 30
     """Most that is kept there."""
+    tell: Tell = field(default=lambda stage, done, total: None, repr=False, compare=False)
+    """Told of what is fetched before it is read."""
 
     @property
     def parts(self) -> SplitResult:
@@ -72,6 +75,10 @@ class Connection:
     def at(self, scratch: Path, largest_bytes: int) -> Connection:
         """The same, with a folder for what has to be kept meanwhile."""
         return dataclasses.replace(self, scratch=scratch, largest_bytes=largest_bytes)
+
+    def telling(self, tell: Tell) -> Connection:
+        """The same, for somebody who waits."""
+        return dataclasses.replace(self, tell=tell)
 
     def to(self, url: str) -> Connection:
         """The same at another address."""

@@ -59,7 +59,7 @@ def open_source(reference: FileReference, connection: Connection) -> Iterator[Op
             count, stored, blocks = npy_rows(file, reference.dtype)
             pages = (SourcePage(None, rows) for rows in blocks)
             about = about.model_copy(update={"stored_as": stored, "lossy": False})
-            yield Opened(count, about, pages, lambda: recount(count))
+            yield Opened(count, about, pages, lambda: recount(count), snapshot=True)
             return
         kind: Any = _kind(reference)
         with confined(file, kind, _options(reference)) as (found, pages_read):
@@ -71,7 +71,9 @@ def open_source(reference: FileReference, connection: Connection) -> Iterator[Op
                     "lossy": found.lossy,
                 }
             )
-            yield Opened(found.count, about, pages_read, lambda: recount(found.count))
+            yield Opened(
+                found.count, about, pages_read, lambda: recount(found.count), snapshot=True
+            )
 
 
 def _kind(reference: FileReference) -> str:

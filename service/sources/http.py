@@ -105,6 +105,7 @@ def _kept(connection: Connection, response: http.client.HTTPResponse) -> IO[byte
             received += len(piece)
             _refuse_size(connection, received)
             file.write(piece)
+            connection.tell("download", received, max(received, claimed or 0))
         if claimed is not None and received != claimed:
             raise SourceUnreachable(
                 f"Connection `{connection.name}` sent {received} of {claimed} bytes."

@@ -65,6 +65,7 @@ def open_source(reference: LancedbReference, connection: Connection) -> Iterator
         ),
         pages=_pages(table, reference, chosen, dtype, told),
         recount=retold(told, *FAILURES)(lambda: _count(table, chosen)),
+        snapshot=True,
     )
 
 

@@ -1,32 +1,30 @@
 """
 PostgreSQL with pgvector: one ordered binary COPY inside one read-only snapshot.
 
-Options of a connection are libpq's (`sslmode`, `sslrootcert`, ...).
+Options of a connection: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `application_name`, as libpq has
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import compress, islice
+from itertools import compress
+from struct import Struct
 from typing import Any
-from urllib.parse import parse_qsl, unquote
 
 import numpy as np
-import psycopg
-from psycopg import sql
+from pg8000.exceptions import DatabaseError
 
 from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
 from service.ports import Opened
 from service.source_page import SourcePage
 from service.source_reference import PgvectorReference, Provenance
-from service.sources import guard
 from service.sources.connection import Connection
+from service.sources.postgres import FAILURES, Row, Session, listed, name
 from service.sources.rows import PAGE_BYTES, Paging, conditions, retold, unknown
 
-PORT = 5432
-Row = tuple[Any, ...]
 DTYPES = {"vector": "f4", "halfvec": "f2"}
 HEADER = 4  # dimensions and a reserved word, two bytes each
 MOST_DIMENSIONS = 16_000
@@ -40,6 +38,13 @@ CASTS = {
     "numeric": "float8",
     "bool": "bool",
 }
+CELLS: dict[str, Callable[[bytes], Any]] = {
+    "text": bytes.decode,
+    "int8": lambda cell: Struct(">q").unpack(cell)[0],
+    "float8": lambda cell: Struct(">d").unpack(cell)[0],
+    "bool": lambda cell: cell != b"\0",
+}
+"""How a cell of each type is read."""
 COLUMNS = """
 SELECT a.attname, coalesce(base.typname, t.typname), a.atttypmod
 FROM pg_attribute a
@@ -47,27 +52,26 @@ JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_type base ON base.oid = nullif(t.typbasetype, 0)
-WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+WHERE n.nspname = :namespace AND c.relname = :table AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND a.attnum > 0 AND NOT a.attisdropped
 """
 VERSIONS = """
 SELECT current_setting('server_version'),
   (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 """
+OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "in": "IN"}
 
 
 @contextmanager
 def open_source(reference: PgvectorReference, connection: Connection) -> Iterator[Opened]:
     """Read a table or view in the order of its id."""
-    told = retold(_problem(connection), psycopg.Error)
-    with told, closing(_connect(connection)) as store:
-        store.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        store.read_only = True
-        table = _table(store, reference)
-        server, extension = _one(store, sql.SQL(VERSIONS))
-        with closing(_pages(store, table, reference, connection)) as pages:
+    told = retold(_problem(connection), *FAILURES)
+    with told, closing(Session(connection)) as session:
+        table = _table(session, reference)
+        [[server, extension]] = session.run(VERSIONS)
+        with closing(_pages(session, table, reference, connection)) as pages:
             yield Opened(
-                count=table.count(store),
+                count=table.count(session),
                 about=Provenance(
                     kind="pgvector",
                     connection=reference.connection,
@@ -81,7 +85,8 @@ def open_source(reference: PgvectorReference, connection: Connection) -> Iterato
                     lossy=False,
                 ),
                 pages=pages,
-                recount=retold(_problem(connection), psycopg.Error)(lambda: table.count(store)),
+                recount=retold(_problem(connection), *FAILURES)(lambda: table.count(session)),
+                snapshot=True,
             )
 
 
@@ -89,12 +94,13 @@ def open_source(reference: PgvectorReference, connection: Connection) -> Iterato
 class _Table:
     """What is read, as SQL."""
 
-    rows: sql.Composed
+    rows: str
     """From and where."""
-    order: sql.Identifier
-    chosen: sql.Composed
+    order: str
+    chosen: str
     """Vector, id and labels."""
     types: list[str]
+    """Of the id and the labels."""
     dtype: str
     dimensions: int | None
     """As declared; None where vectors may have any."""
@@ -104,42 +110,19 @@ class _Table:
         """Bytes a vector can have."""
         return (self.dimensions or MOST_DIMENSIONS) * np.dtype(self.dtype).itemsize
 
-    def count(self, store: psycopg.Connection[Any]) -> int:
-        (count,) = _one(store, sql.SQL("SELECT count(*) {}").format(self.rows))
+    def count(self, session: Session) -> int:
+        [[count]] = session.run(f"SELECT count(*) {self.rows}")
         return int(count)
 
     @property
-    def copy(self) -> sql.Composed:
-        return sql.SQL("COPY (SELECT {} {} ORDER BY source.{}) TO STDOUT (FORMAT binary)").format(
-            self.chosen, self.rows, self.order
-        )
+    def query(self) -> str:
+        return f"SELECT {self.chosen} {self.rows} ORDER BY source.{self.order}"
 
 
-def _connect(connection: Connection) -> psycopg.Connection[Any]:
-    addresses = guard.addresses(connection, PORT)
-    keepalive = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-    return psycopg.connect(
-        **{
-            **keepalive,
-            **dict(parse_qsl(connection.parts.query)),
-            **connection.options,
-            "host": ",".join([connection.host] * len(addresses)),
-            "hostaddr": ",".join(addresses),
-            "port": connection.port(PORT),
-            "dbname": unquote(connection.parts.path.lstrip("/")) or None,
-            "user": connection.user,
-            "password": connection.password,
-            "connect_timeout": max(2, int(connection.timeout_s)),
-            "tcp_user_timeout": int(connection.timeout_s * 1000),
-        }
-    )
-
-
-def _table(store: psycopg.Connection[Any], reference: PgvectorReference) -> _Table:
-    with store.cursor() as cursor:
-        found = cursor.execute(COLUMNS, (reference.namespace, reference.table)).fetchall()
-    types = {name: kind for name, kind, _ in found}
-    declared = {name: size for name, _, size in found if size > 0}
+def _table(session: Session, reference: PgvectorReference) -> _Table:
+    found = session.run(COLUMNS, namespace=reference.namespace, table=reference.table)
+    types = {column: kind for column, kind, _ in found}
+    declared = {column: size for column, _, size in found if size > 0}
     if not types:
         raise InvalidRequest(
             f"There is no table `{reference.table}` in schema `{reference.namespace}` that this "
@@ -155,80 +138,67 @@ def _table(store: psycopg.Connection[Any], reference: PgvectorReference) -> _Tab
             f"Column `{reference.vector}` is of type `{kind}`; only `vector` and `halfvec` are read."
         )
     casts = ["text", *(CASTS.get(types[column], "text") for column in reference.columns)]
+    cells = (f"{name(column)}::{cast}" for column, cast in zip(asked[1:], casts, strict=True))
     return _Table(
-        rows=sql.SQL("FROM {} AS source WHERE {}").format(
-            sql.Identifier(reference.namespace, reference.table), _filter(reference)
-        ),
-        order=sql.Identifier(reference.id),
-        chosen=sql.SQL(", ").join(
-            [
-                sql.Identifier(reference.vector),
-                *(
-                    sql.SQL("{}::{}").format(sql.Identifier(column), sql.SQL(cast))
-                    for column, cast in zip(asked[1:], casts, strict=True)
-                ),
-            ]
-        ),
-        types=["bytea", *casts],
+        rows=f"FROM {name(reference.namespace, reference.table)} AS source "
+        f"WHERE {_filter(reference)}",
+        order=name(reference.id),
+        chosen=", ".join([name(reference.vector), *cells]),
+        types=casts,
         dtype=DTYPES[kind],
         dimensions=declared.get(reference.vector),
     )
 
 
-def _filter(reference: PgvectorReference) -> sql.Composable:
-    operators = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "in": "IN"}
-    parts: list[sql.Composable] = [sql.SQL("true")]
+def _filter(reference: PgvectorReference) -> str:
+    parts = ["true"]
     for column, op, values in conditions(reference.where):
-        bound = sql.SQL(", ").join(map(sql.Literal, values))
-        if not values:
-            parts.append(sql.SQL("false"))
-        else:
-            parts.append(
-                sql.SQL("{} {} ({})").format(sql.Identifier(column), sql.SQL(operators[op]), bound)
-            )
-    return sql.SQL(" AND ").join(parts)
-
-
-def _one(store: psycopg.Connection[Any], statement: sql.SQL | sql.Composed) -> tuple[Any, ...]:
-    with store.cursor() as cursor:
-        row: tuple[Any, ...] = cursor.execute(statement).fetchone() or ()
-    return row
+        parts.append(f"{name(column)} {OPERATORS[op]} {listed(values)}" if values else "false")
+    return " AND ".join(parts)
 
 
 def _pages(
-    store: psycopg.Connection[Any],
-    table: _Table,
-    reference: PgvectorReference,
-    connection: Connection,
+    session: Session, table: _Table, reference: PgvectorReference, connection: Connection
 ) -> Generator[SourcePage]:
     paging = Paging(table.dtype, reference.columns, table.dimensions)
-    with (
-        retold(_problem(connection), psycopg.Error),
-        store.cursor() as cursor,
-        cursor.copy(table.copy) as copy,
-    ):
-        copy.set_types(table.types)
-        rows = copy.rows()
-        limit = min(reference.page_rows, max(1, PAGE_BYTES // table.widest))
+    limit = min(reference.page_rows, max(1, PAGE_BYTES // table.widest))
+    with retold(_problem(connection), *FAILURES), closing(session.rows(table.query)) as read:
+        rows = _Rows(read)
         while (page := _page(rows, limit, paging, table)) is not None:
             yield page
 
 
-def _page(rows: Iterator[Row], limit: int, paging: Paging, table: _Table) -> SourcePage | None:
+class _Rows:
+    """Rows as many at a time as are asked for."""
+
+    def __init__(self, read: Iterator[list[Row]]) -> None:
+        self._read, self._some, self._at = read, list[Row](), 0
+
+    def take(self, most: int) -> list[Row]:
+        """The next rows, fewer than asked for where there are no more or a piece ends."""
+        if self._at == len(self._some):
+            self._some, self._at = next(self._read, []), 0
+        taken = self._some[self._at : self._at + most]
+        self._at += len(taken)
+        return taken
+
+
+def _page(rows: _Rows, limit: int, paging: Paging, table: _Table) -> SourcePage | None:
     """The next rows, their vectors written into one array a few at a time."""
-    columns: list[list[Any]] = [[] for _ in table.types[1:]]
+    columns: list[list[Any]] = [[] for _ in table.types]
     present: list[bool] = []
     block = np.empty((0, paging.dimensions or 0), table.dtype)
     at = 0
-    while some := list(islice(rows, min(CHUNK, limit - len(present)))):
+    while some := rows.take(min(CHUNK, limit - len(present))):
         vectors, *cells = zip(*some, strict=True)
-        for column, values in zip(columns, cells, strict=True):
-            column += values
+        for column, kind, values in zip(columns, table.types, cells, strict=True):
+            of = CELLS[kind]
+            column += [None if value is None else of(value) for value in values]
         there = [vector is not None for vector in vectors]
-        present += there
         raw = list(compress(vectors, there))
         components = [(len(vector) - HEADER) // block.itemsize for vector in raw]
-        paging.expect(components, compress(cells[0], there))
+        paging.expect(components, compress(columns[0][len(present) :], there))
+        present += there
         if raw:
             if not len(block):
                 block = np.empty((limit, paging.dimensions or 0), table.dtype)
@@ -242,7 +212,7 @@ def _page(rows: Iterator[Row], limit: int, paging: Paging, table: _Table) -> Sou
 
 def _problem(connection: Connection) -> Any:
     def tell(error: Exception) -> AssayError:
-        state = getattr(error, "sqlstate", None) or ""
+        state = error.args[0].get("C", "") if isinstance(error, DatabaseError) else ""
         if state in ("42501",) or state.startswith("28"):
             return SourceDenied(
                 f"The user of connection `{connection.name}` may not read this table."

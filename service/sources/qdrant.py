@@ -8,6 +8,7 @@ The password of a connection is the API key; option `verify` is a file of certif
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -66,7 +67,8 @@ def _connect(connection: Connection) -> QdrantClient:
     addresses = guard.addresses(connection, PORT)
     if connection.password is not None and not connection.password.isascii():
         raise SourceDenied(f"The key of connection `{connection.name}` does not fit into a header.")
-    tls = {"verify": connection.options["verify"]} if "verify" in connection.options else {}
+    authorities = connection.options.get("verify")
+    tls = {"verify": ssl.create_default_context(cafile=authorities)} if authorities else {}
     return QdrantClient(
         host=connection.host if secure else addresses[0],
         port=connection.port(PORT),

@@ -20,7 +20,6 @@ from service.errors import (
     MalformedPayload,
     SourceUnreachable,
     first,
-    pointer_to,
 )
 from service.model import Label
 from service.source_page import SourcePage
@@ -128,18 +127,8 @@ def label(value: object, column: str) -> Label | None:
 
 
 def conditions(where: Sequence[Where]) -> Iterator[tuple[str, str, list[Label]]]:
-    """Each condition as column, operator and values; a list is for `in` alone."""
-    for place, one in enumerate(where):
-        several = isinstance(one.value, list)
-        if several != (one.op == "in"):
-            raise InvalidRequest(
-                f"`{one.op}` takes {'one value' if several else 'a list of values'}.",
-                [
-                    Fault(
-                        pointer=pointer_to("source", "where", place, "value"), message="see detail"
-                    )
-                ],
-            )
+    """Each condition as column, operator and values."""
+    for one in where:
         yield one.column, one.op, one.value if isinstance(one.value, list) else [one.value]
 
 

@@ -130,14 +130,14 @@ class ObjectDatasets:
             np.save(codes, np.stack([column.codes for column in columns.values()]))
             self._put(f"{draft.folder}/codes.npy", codes.getvalue())
         self._put(f"{draft.folder}/dataset.json", record.model_dump_json().encode())
-        known = self._claim(draft.project, record)
+        known = self.claim(draft.project, record)
         if known is None:
             self._grew(draft.project, record.id)
             return record, True
         self._remove(draft)
         return known, False
 
-    def _claim(self, project: str, record: DatasetRecord) -> DatasetRecord | None:
+    def claim(self, project: str, record: DatasetRecord) -> DatasetRecord | None:
         """Make this the dataset of its content, or return the one that is."""
         key = f"{project}/contents/{record.sha256}"
         try:
@@ -219,6 +219,13 @@ class ObjectDatasets:
             return self.record(project, self._bytes(f"{project}/bodies/{body}").decode())
         except (FileNotFoundError, UnknownDataset):
             return None
+
+    def forget_body(self, project: str, body: str) -> bool:
+        """Forget what a body became, if that is gone; whether it was."""
+        if self.of_body(project, body) is not None:
+            return False
+        obstore.delete(self._store, f"{project}/bodies/{body}")
+        return True
 
     def load(self, project: str, dataset: str) -> Dataset:
         record = self.record(project, dataset)

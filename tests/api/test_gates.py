@@ -14,7 +14,7 @@ from service.operations import Services
 
 RUN = {
     "id", "policy", "state", "inputs", "tags", "jobs", "verdict", "rules", "digest", "created_at",
-    "links", "baselines", "fail_jobs", "warnings",
+    "links", "baselines", "fail_jobs", "warnings", "imports",
 }  # fmt: skip
 RULE = {"rule", "measured", "observed", "interval", "threshold", "verdict", "reason", "needed"}
 
@@ -319,7 +319,7 @@ def test_a_policy_of_an_unknown_check_is_not_found(door: Any, bound: Any, refusa
         ({"other": {"dataset": "ds_x"}}, "/inputs/other"),
         ({"left": {"dataset": "ds_x", "column": "c"}}, "/inputs/left"),
         ({"topics": {"dataset": "ds_x"}}, "/inputs/topics"),
-        ({"topics": {"column": "c"}}, "/inputs/topics"),
+        ({"topics": {"column": "c"}}, "/policy/checks/shape/inputs/groups"),
         ({"left": {"datset": "ds_x"}}, "/inputs/left"),
     ],
     ids=str,

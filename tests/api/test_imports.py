@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.operations import Services, fetch
+from service.operations import Services, fetch, perform
 from service.sources import NamedSources
 from service.sources.connection import read_connections
 
@@ -53,6 +53,9 @@ def drain(on: Services, waiting: list[str]) -> Callable[[], None]:
             fetch(on, waiting.pop(0).partition("-")[0])
 
     return run
+
+
+DOCS = {"kind": "qdrant", "connection": "lake", "collection": "docs"}
 
 
 def source(path: str = "a.npy", connection: str = "lake", kind: str = "npy") -> dict[str, Any]:
@@ -99,6 +102,15 @@ def test_a_reference_becomes_a_job_and_the_job_a_dataset(
         ({"source": {**source(), "password": "x"}}, 422, "invalid-request", "/source/password"),
         ({"source": {"kind": "npy", "connection": "lake"}}, 422, "invalid-request", "/source/path"),
         ({"source": source(), "vectors": [[1]]}, 422, "invalid-request", "/vectors"),
+        *(
+            (
+                {"source": {**DOCS, "where": [{"column": "k", "op": op, "value": value}]}},
+                422,
+                "invalid-request",
+                "/source/where/0/value",
+            )
+            for op, value in (("=", [1]), ("<", ["a"]), ("!=", []), ("in", 1), ("in", "a"))
+        ),
     ],
 )
 def test_a_wrong_reference_is_refused_at_its_place(
@@ -178,3 +190,61 @@ def test_columns_alone_have_no_vectors_to_download(door: Any, upload: Any) -> No
     columns = upload("k\n1\n")["id"]
     answer = door.get(f"/v1/datasets/{columns}/vectors")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+
+
+def test_a_gate_takes_a_source_wherever_it_takes_rows(
+    door: Any, on: Services, waiting: list[str], lake: Path
+) -> None:
+    """202 with the import and its link; what a source forbids is refused at once, at its place."""
+    np.save(lake / "a.npy", np.random.default_rng(3).normal(size=(30, 4)))
+    policy = {
+        "version": 1,
+        "name": "elsewhere",
+        "inputs": {"rows": "vectors"},
+        "checks": {"shape": {"kind": "geometry", "inputs": {"vectors": "rows"}}},
+        "rules": [{"measure": "shape.duplicates.rows", "at_most": 0}],
+    }
+    body = {"policy": policy, "inputs": {"rows": {"source": source()}}}
+    answer = door.post("/v1/gates", json=body)
+    assert answer.status_code == 202, answer.text
+    run = answer.json()
+    assert run["links"]["imports"] == {"rows": f"/v1/jobs/{run['imports']['rows']}"}
+    assert (run["state"], run["inputs"]) == ("running", {})
+    shape = door.get(run["links"]["jobs"]["shape"]).json()
+    assert (shape["state"], shape["inputs"]) == ("queued", {})
+    while waiting:
+        job, _, step = waiting.pop(0).partition("-")
+        (fetch if step else perform)(on, job)
+    judged = door.get(run["links"]["self"]).json()
+    assert judged["verdict"] == "pass"
+    imported = door.get(run["links"]["imports"]["rows"]).json()
+    assert judged["inputs"]["rows"] == imported["result"]
+    for wrong, status, code, pointer in (
+        (source(connection="other"), 403, "source-denied", None),
+        ({**source(), "kind": "excel"}, 422, "invalid-request", "/inputs/rows/source"),
+        ({**source(), "token": "x"}, 422, "invalid-request", "/inputs/rows/source/token"),
+    ):
+        answer = door.post("/v1/gates", json={**body, "inputs": {"rows": {"source": wrong}}})
+        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+        if pointer is not None:
+            assert pointer in [fault["pointer"] for fault in answer.json()["errors"]]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_ids_that_repeat_in_a_file_are_named(
+    kind: str, door: Any, drain: Callable[[], None], lake: Path
+) -> None:
+    """A file is one state: its rows are all there, and some have the same id."""
+    table = pa.table({"doc": ["a", "b", "a"], "v": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]})
+    file = lake / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, file)
+    else:
+        with pa.ipc.new_file(str(file), table.schema) as writer:
+            writer.write_table(table)
+    asked = {**source(file.name, kind=kind), "vector": "v", "id": "doc"}
+    answer = door.post("/v1/datasets", json={"source": asked})
+    drain()
+    problem = door.get(answer.headers["Location"]).json()["problem"]
+    assert problem["code"] == "duplicate-ids"
+    assert problem["errors"][0]["rows"] == ["a"]

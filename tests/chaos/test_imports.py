@@ -114,3 +114,32 @@ def test_an_import_whose_process_is_killed_is_read_again(
     assert SECRET not in seen
     for path in stored(stack):
         assert SECRET.encode() not in path.read_bytes()
+
+
+def test_a_gate_whose_import_is_killed_is_judged_on_rows_read_once(stack: Stack) -> None:
+    """Its checks wait for the second reading, without a process of their own meanwhile."""
+    Slow.go.clear()
+    Slow.asked.clear()
+    checks = {
+        name: {"kind": "geometry", "inputs": {"vectors": "rows"}, "seed": seed}
+        for seed, name in enumerate(("one", "other"))
+    }
+    policy = {
+        "version": 1, "name": "elsewhere", "inputs": {"rows": "vectors"}, "checks": checks,
+        "rules": [{"measure": f"{name}.duplicates.rows", "at_most": 0} for name in checks],
+    }  # fmt: skip
+    source = {"kind": "npy", "connection": "lake", "path": "gate.npy"}
+    body = {"policy": policy, "inputs": {"rows": {"source": source}}}
+    run = stack.ask("POST", "/v1/gates", json=body).json()
+    until(lambda: Slow.asked, 30, "a request for the file")
+    process = until(lambda: children(stack.worker_processes()[0]), 10, "a job process")[0]
+    kill(process, *descendants(process))
+    until(lambda: len(Slow.asked) > 1, 60, "a second request")
+    for job in run["links"]["jobs"].values():
+        assert stack.ask("GET", job).json()["state"] == "queued"
+    Slow.go.set()
+    place = run["links"]["self"]
+    until(lambda: stack.ask("GET", place).json()["state"] == "done", 60, "a verdict")
+    judged = stack.ask("GET", place).json()
+    assert judged["verdict"] == "pass", judged["rules"]
+    assert Slow.asked == ["/files/gate.npy"] * 2

@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return body
 
-    do_GET = do_POST = do_DELETE = _handle
+    do_GET = do_POST = do_PUT = do_DELETE = _handle
 
     def log_message(self, *args: object) -> None:
         pass

@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from assay_client import AssayError, AsyncAssay
 
@@ -169,3 +171,55 @@ def test_others_run_while_a_large_file_is_read(talk: Any, vectors: Path) -> None
         assert len(set(told)) == len(told) == 3
 
     talk(conversation)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
+def test_a_table_goes_in_by_the_columns_that_are_named(
+    kind: str, talk: Any, tmp_path: Path
+) -> None:
+    """Vectors, ids and labels; sent once; the report is that of the same rows as .npy."""
+    rows = np.random.default_rng(6).normal(size=(40, 5)).astype(np.float32)
+    table = pa.table(
+        {
+            "doc": [f"d{i}" for i in range(40)],
+            "old": pa.FixedSizeListArray.from_arrays(rows.ravel()[::-1], 5),
+            "new": pa.FixedSizeListArray.from_arrays(rows.ravel(), 5),
+            "topic": [f"t{i % 8}" for i in range(40)],
+        }
+    )
+    file = tmp_path / f"rows.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, file)
+    else:
+        made = pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream
+        with made(str(file), table.schema) as writer:
+            writer.write_table(table)
+    named = {"path": str(file), "vector_column": "new", "id_column": "doc"}
+
+    async def conversation(assay: AsyncAssay) -> tuple[Any, ...]:
+        groups = {"path": str(file), "column": "topic"}
+        read = await assay.run({"kind": "geometry", "inputs": {"vectors": named, "groups": groups}})
+        plain = await assay.upload(rows)
+        column = {"dataset": read["inputs"]["vectors"]["dataset"], "column": "topic"}
+        inputs = {"vectors": {"dataset": plain["id"]}, "groups": column}
+        again = await assay.upload(file, vector_column="new", id_column="doc")
+        return read, await assay.run({"kind": "geometry", "inputs": inputs}), again
+
+    read, plain, again = talk(conversation)
+    assert again["id"] == read["inputs"]["vectors"]["dataset"]
+    assert again["columns"].keys() == {"topic"}
+    assert read["results"] == plain["results"]
+
+
+def test_baselines_are_set_promoted_and_read(talk: Any, vectors: Path) -> None:
+    async def conversation(assay: AsyncAssay) -> tuple[Any, ...]:
+        first = await assay.upload(np.eye(9, dtype=np.float32))
+        await assay.set_baseline("prod", first["id"])
+        run = await assay.gate(POLICY, {"rows": {"vectors": np.eye(12).tolist()}})
+        made = await assay.promote(run, "rows", "prod")
+        return first, run, made, await assay.baseline("prod"), await assay.baselines()
+
+    first, run, made, shown, listed = talk(conversation)
+    assert (run["verdict"], made["gate"], made["version"]) == ("pass", run["id"], 2)
+    assert [one["dataset"] for one in shown["history"]] == [made["dataset"], first["id"]]
+    assert listed == [made]

@@ -143,13 +143,54 @@ def test_a_csv_and_an_open_file_are_uploaded_as_what_they_are(
     assert npy.body == buffer.getvalue()
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow", "rows.jsonl", "rows"])
+PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "kind"),
+    [
+        ("rows.parquet", b"PAR1", PARQUET),
+        ("ROWS.PARQUET", b"PAR1", PARQUET),
+        ("rows.arrow", b"ARROW1\0\0", ARROW),
+        ("rows.arrows", b"\xff\xff\xff\xff\1\0\0\0", ARROW),
+    ],
+)
+def test_a_table_is_sent_as_it_is_with_the_columns_it_is_read_by(
+    client: Any, server: FakeServer, tmp_path: Path, name: str, first: bytes, kind: str
+) -> None:
+    """From a path and from an open file; asked for under the same names first."""
+    (tmp_path / name).write_bytes(first + b"rows")
+    columns = {"vector_column": "v", "id_column": "doc"}
+    client.upload(tmp_path / name, **columns)
+    with (tmp_path / name).open("rb") as file:
+        client.upload(file, **columns)
+    for asked in server.calls("POST /v1/datasets"):
+        assert (asked.headers["content-type"], asked.body) == (kind, first + b"rows")
+        assert {key: asked.query[key] for key in columns} == columns
+    for asked in server.calls("GET /v1/datasets"):
+        assert {key: asked.query[key] for key in columns} == columns
+
+
+def test_rows_without_columns_have_none_to_name(
+    client: Any, server: FakeServer, vectors: Path, labels: Path
+) -> None:
+    for file, column in (
+        (vectors, "vector_column"),
+        (vectors, "id_column"),
+        (labels, "vector_column"),
+    ):
+        with pytest.raises(Mistake, match=f"`{column}` is for tables"):
+            client.upload(file, **{column: "v"})
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows"])
 def test_other_formats_are_refused_before_anything_is_sent(
     client: Any, server: FakeServer, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_bytes(b"PAR1")
 
-    with pytest.raises(Mistake, match=r"only \.npy and \.csv") as raised:
+    with pytest.raises(Mistake, match=r"only \.npy, \.csv, \.parquet") as raised:
         client.upload(tmp_path / name)
 
     assert raised.value.code == "unsupported-format"

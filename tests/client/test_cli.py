@@ -573,3 +573,117 @@ def test_an_import_that_fails_says_why(ready: FakeServer, assay: Assay) -> None:
     assert ran.code == 4
     assert "not this one" in ran.err
     assert assay("import", "npy", "lake").code == 2
+
+
+BASELINE = {
+    "name": "prod", "dataset": "ds_2", "version": 2, "gate": "gate_1",
+    "set_at": "2026-01-02T03:04:05Z",
+}  # fmt: skip
+
+
+def test_baselines_are_listed_shown_and_set(
+    server: FakeServer, assay: Assay, vectors: Path, labels: Path
+) -> None:
+    """By a stored dataset, a file, what another name stands for, or rows of a store."""
+    before = {**BASELINE, "dataset": "ds_1", "version": 1, "gate": None}
+    server.on("GET /v1/baselines", Answer(200, {"items": [BASELINE], "next_cursor": None}))
+    server.on("GET /v1/baselines/prod", Answer(200, {**BASELINE, "history": [BASELINE, before]}))
+    server.on("PUT /v1/baselines/next", Answer(200, {**BASELINE, "name": "next"}))
+    to = ["--server", server.url]
+    lines = [line.split() for line in assay("baselines", "list", *to).out.splitlines()]
+    assert lines[1] == ["prod", "2", "ds_2", "01-02", "03:04", "gate_1"]
+    shown = [line.split() for line in assay("baselines", "show", "prod", *to).out.splitlines()]
+    assert [line[1] for line in shown[1:]] == ["2", "1"]
+    assert shown[2][-1] == "hand"
+    for rows, dataset in (("ds_7", "ds_7"), ("baseline:prod", "ds_2"), ("rows.npy", "ds_1")):
+        ran = assay("baselines", "set", "next", rows, *to)
+        assert (ran.code, ran.out) == (0, "ds_2\n")
+        assert server.calls("PUT /v1/baselines/next")[-1].json == {"dataset": dataset}
+    done = {**job(), "kind": "import", "result": {"dataset": "ds_9"}}
+    server.routes["POST", "/v1/datasets"] = [Answer(202, done)]
+    server.on("GET /v1/datasets/ds_9", Answer(200, {"id": "ds_9"}))
+    assert assay("baselines", "set", "next", "npy:connection=lake,path=a.npy", *to).code == 0
+    assert server.calls("PUT /v1/baselines/next")[-1].json == {"dataset": "ds_9"}
+    ran = assay("baselines", "set", "next", "rows.csv:intent", *to)
+    assert (ran.code, ran.out) == (2, "")
+    assert json.loads(assay("baselines", "list", "--json", *to).out) == [BASELINE]
+    server.on("GET /v1/baselines", Answer(200, {"items": [], "next_cursor": None}))
+    assert assay("baselines", "list", *to).out == "no baselines\n"
+
+
+@pytest.mark.parametrize("verdict", ["pass", "fail", "inconclusive", "invalid"])
+def test_what_passed_is_promoted_and_nothing_else(
+    verdict: str, server: FakeServer, assay: Assay, vectors: Path
+) -> None:
+    done = {
+        "id": "gate_1", "state": "done", "jobs": {}, "imports": {"rows": "job_3"},
+        "verdict": verdict, "rules": RULES,
+    }  # fmt: skip
+    server.on("POST /v1/gates", Answer(200, done))
+    server.on("GET /v1/gates/gate_1", Answer(200, done))
+    server.on("POST /v1/gates/gate_1/promote", Answer(200, BASELINE))
+    policy = {"inputs": {"rows": "vectors"}}
+    Path("policy.json").write_text(json.dumps(policy), encoding="utf-8")
+    words = ["gate", "policy.json", "--server", server.url, "--input", "rows=rows.npy"]
+    first = assay(*words, "--promote", "rows=prod")
+    later = assay("gates", "gate_1", "--server", server.url, "--promote", "rows=prod")
+    asked = [one.json for one in server.calls("POST /v1/gates/gate_1/promote")]
+    if verdict == "pass":
+        assert asked == [{"input": "rows", "baseline": "prod"}] * 2
+        assert "baseline prod is ds_2 (version 2)" in first.err
+    else:
+        assert asked == []
+        assert f"nothing is promoted: the verdict is {verdict}" in first.err
+        assert "nothing is promoted" in later.err
+    assert first.code == {"pass": 0, "fail": 1, "inconclusive": 3, "invalid": 4}[verdict]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--promote", "rows"], "give input=baseline"),
+        (["--promote", "rows=Prod"], "a-z, 0-9"),
+        (["--promote", "row=prod"], "only vectors become a baseline: rows"),
+        (["--promote", "rows=prod", "--local"], "kept by a server"),
+    ],
+)
+def test_what_cannot_be_promoted_is_said_before_anything_is_uploaded(
+    words: list[str], said: str, server: FakeServer, assay: Assay, vectors: Path
+) -> None:
+    Path("policy.json").write_text('{"inputs": {"rows": "vectors"}}', encoding="utf-8")
+    to = [] if "--local" in words else ["--server", server.url]
+    ran = assay("gate", "policy.json", *to, "--input", "rows=rows.npy", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in " ".join(ran.err.split())
+    assert server.uploads == 0
+    assert assay("gates", "--promote", "rows=prod", "--server", server.url).code == 2
+
+
+def test_a_table_is_uploaded_once_with_the_columns_it_is_read_by(
+    ready: FakeServer, assay: Assay
+) -> None:
+    """For a role and a column of it."""
+    Path("rows.parquet").write_bytes(b"PAR1")
+    ran = assay(
+        "check", "geometry", "--vectors", "rows.parquet?vector_column=v", "--groups",
+        "rows.parquet:topic", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    (asked,) = ready.calls("POST /v1/datasets")
+    assert asked.query == {"name": "rows.parquet", "vector_column": "v"}
+    inputs = ready.calls("POST /v1/jobs")[0].json["inputs"]
+    assert inputs == {
+        "vectors": {"dataset": "ds_1"},
+        "groups": {"dataset": "ds_1", "column": "topic"},
+    }
+    assert assay("upload", "rows.parquet", "--id-column", "doc").code == 0
+    assert ready.calls("POST /v1/datasets")[-1].query["id_column"] == "doc"
+
+
+def test_rows_of_a_store_are_named_in_one_word(ready: FakeServer, assay: Assay) -> None:
+    words = "pgvector:connection=prod,table=docs,vector=embedding,id=doc"
+    assert assay("check", "geometry", "--vectors", words, "--json").code == 0
+    source = {
+        "kind": "pgvector", "connection": "prod", "table": "docs", "vector": "embedding", "id": "doc",
+    }  # fmt: skip
+    assert ready.calls("POST /v1/jobs")[0].json["inputs"] == {"vectors": {"source": source}}

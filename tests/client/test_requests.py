@@ -152,15 +152,82 @@ def test_files_are_relative_to_the_request_and_told_once(tmp_path: Path) -> None
 
     files = requests.files(inputs, folder)
 
-    assert files == [folder / "one.npy", folder / "two.npy"]
-    stored = requests.resolve(
-        inputs, folder, {folder / "one.npy": "ds_1", folder / "two.npy": "ds_2"}
-    )
+    one, two = requests.File(folder / "one.npy"), requests.File(folder / "two.npy")
+    assert files == [one, two]
+    stored = requests.resolve(inputs, folder, {one: "ds_1", two: "ds_2"})
     assert stored == {
         "a": {"dataset": "ds_1"},
         "b": {"dataset": "ds_1"},
         "models": [{"dataset": "ds_2", "name": "later"}],
     }
+
+
+def test_a_column_of_a_table_is_of_the_rows_that_are_read_from_it() -> None:
+    """Once for both; a table of two models is two uploads, and its columns are of the first."""
+    inputs = {
+        "topics": {"path": "rows.parquet", "column": "topic"},
+        "models": [
+            {"path": "rows.parquet", "vector_column": "old", "id_column": "doc", "name": "old"},
+            {"path": "rows.parquet", "vector_column": "new", "name": "new"},
+        ],
+        "groups": {"path": "other.parquet", "column": "g"},
+        "dose": {"path": "rows.parquet", "column": "d", "vector_column": "new"},
+    }
+    told = requests.spelled_out(inputs, Path())
+    files = requests.files(told, Path())
+    old, new, other, mixed = (
+        requests.File(Path(name).resolve(), *columns)
+        for name, *columns in (
+            ("rows.parquet", "old", "doc"), ("rows.parquet", "new"), ("other.parquet",),
+            ("rows.parquet", "new", "doc"),
+        )
+    )  # fmt: skip
+    assert set(files) == {old, new, other, mixed}
+    stored = requests.resolve(
+        told, Path(), {old: "ds_1", new: "ds_2", other: "ds_3", mixed: "ds_4"}
+    )
+    assert stored["topics"] == {"dataset": "ds_1", "column": "topic"}
+    assert stored["models"] == [
+        {"dataset": "ds_1", "name": "old"},
+        {"dataset": "ds_2", "name": "new"},
+    ]
+    assert stored["groups"] == {"dataset": "ds_3", "column": "g"}
+
+
+def test_a_path_of_a_store_is_no_file_here() -> None:
+    """It is below the address of a connection."""
+    inputs = {"vectors": {"source": {"kind": "npy", "connection": "lake", "path": "a.npy"}}}
+    assert requests.files(inputs, Path()) == []
+    assert requests.resolve(requests.spelled_out(inputs, Path()), Path(), {}) == inputs
+
+
+def test_a_role_may_name_a_table_rows_of_a_store_or_json(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    words = [
+        "geometry", "--vectors", "rows.parquet?vector_column=v%26w&id_column=doc",
+        "--groups", "rows.parquet:topic",
+    ]  # fmt: skip
+    body, _ = requests.build(words)
+    table = {"path": "rows.parquet", "vector_column": "v&w", "id_column": "doc"}
+    assert body["inputs"] == {"vectors": table, "groups": {**table, "column": "topic"}}
+    assert requests.bindings(["a=rows.parquet"]) == {"a": {"path": "rows.parquet"}}
+    elsewhere = "a=pgvector:table=docs,connection=prod,page_rows=9,vector=v"
+    source = {
+        "kind": "pgvector", "table": "docs", "connection": "prod", "page_rows": 9, "vector": "v",
+    }  # fmt: skip
+    assert requests.bindings([elsewhere]) == {"a": {"source": source}}
+    assert requests.bindings(['a={"source": {"kind": "npy"}}']) == {
+        "a": {"source": {"kind": "npy"}}
+    }
+    for words, said in (
+        ("a=rows.parquet?vectors=v", "vector_column=NAME and id_column=NAME"),
+        ("a=rows.parquet?", "there is no such file"),
+        ("a={", "is not JSON"),
+        ('a={"level": NaN}', "is not JSON"),
+        ("a=pgvector:connection=prod,table", "give name=value"),
+    ):
+        with pytest.raises(Mistake, match=said):
+            requests.bindings([words])
 
 
 def test_a_policy_is_yaml_or_json(tmp_path: Path) -> None:

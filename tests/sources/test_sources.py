@@ -79,7 +79,7 @@ def test_what_a_driver_says_is_not_repeated(
     where: str, adapter: Any, as_served: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def read() -> None:
-        with adapter(made(where)).open("p", REFERENCE) as opened:
+        with adapter(made(where)).open("p", REFERENCE, lambda *told: None) as opened:
             list(opened.pages)
             opened.recount()
 
@@ -94,13 +94,16 @@ def test_what_a_driver_says_is_not_repeated(
 
 
 def test_an_adapter_that_is_well_is_read_to_its_end(adapter: Any) -> None:
-    with adapter(made("nowhere")).open("p", REFERENCE) as opened:
+    with adapter(made("nowhere")).open("p", REFERENCE, lambda *told: None) as opened:
         assert [page.ids for page in opened.pages] == [["a"]]
         assert opened.recount() == 1
 
 
 def test_what_its_reader_raises_is_not_taken_for_the_store(adapter: Any) -> None:
-    with pytest.raises(ZeroDivisionError), adapter(made("nowhere")).open("p", REFERENCE):
+    with (
+        pytest.raises(ZeroDivisionError),
+        adapter(made("nowhere")).open("p", REFERENCE, lambda *told: None),
+    ):
         raise ZeroDivisionError
 
 

@@ -69,7 +69,8 @@ class Unheld:
 def opened(connection: Connection, reference: Mapping[str, Any]) -> Any:
     """What a job does with a reference."""
     parsed = TypeAdapter(SourceReference).validate_python({"connection": "prod", **reference})
-    return NamedSources({"prod": connection}, Path("/nonexistent")).open("project", parsed)
+    sources = NamedSources({"prod": connection}, Path("/nonexistent"))
+    return sources.open("project", parsed, lambda stage, done, total: None)
 
 
 @dataclass

@@ -6,9 +6,12 @@ import os
 import shutil
 import signal
 import socket
+import socketserver
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -127,6 +130,43 @@ def postgres(password: str, *options: str) -> Iterator[Server]:
             while subprocess.run(ready).returncode and time.monotonic() < until:
                 time.sleep(0.05)
             yield server
+
+
+@contextmanager
+def tls_before(port: int, context: ssl.SSLContext) -> Iterator[int]:
+    """The port of a door to PostgreSQL that speaks TLS, which the build of these tests does not."""
+
+    class Door(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(8, socket.MSG_WAITALL)  # SSLRequest
+            self.request.sendall(b"S")
+            with (
+                suppress(OSError),
+                context.wrap_socket(self.request, server_side=True) as client,
+                socket.create_connection(("127.0.0.1", port)) as server,
+            ):
+                back = threading.Thread(target=_pass_on, args=(server, client))
+                back.start()
+                _pass_on(client, server)
+                back.join()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Door) as doors:
+        thread = threading.Thread(target=doors.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield doors.server_address[1]
+        finally:
+            doors.shutdown()
+            thread.join()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    """Everything one side says to the other, until either has gone."""
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -111,15 +111,6 @@ def test_none_of_no_values_is_chosen(kind: str, loaded: Any) -> None:
     assert (found.ids, found.opened.count, found.recounted) == ([], 0, 0)
 
 
-@pytest.mark.parametrize("kind", FILTERED)
-@pytest.mark.parametrize(("op", "value"), [("in", 1), ("=", [1])])
-def test_a_list_is_for_in_alone(kind: str, op: str, value: Any, loaded: Any) -> None:
-    store, _ = loaded[kind]
-    where = [{"column": "size", "op": op, "value": value}]
-    with pytest.raises(InvalidRequest, match="takes"):
-        read(store.connection, {**store.reference("docs"), "where": where})
-
-
 @pytest.mark.parametrize("kind", ["pgvector", "milvus", "lancedb"])
 def test_a_value_of_another_type_than_its_column_is_the_callers_error(
     kind: str, loaded: Any

@@ -100,6 +100,7 @@ def test_ids_that_repeat_are_refused_by_name(stores: Any, imported: Any) -> None
         client.execute("INSERT INTO repeated VALUES (7, '[1,2]'), (7, '[3,4]'), (2, '[5,6]')")
     on, job = imported(running.connection, running.reference("repeated"))
     assert job.state is State.failed
+    assert job.problem.code == "duplicate-ids"
     assert "fetched 3, distinct 2, repeated 1" in job.problem.detail
     assert job.problem.errors[0].rows == ["7"]
     assert on.datasets.page("default", 10, None).items == []

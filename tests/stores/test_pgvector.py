@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import trustme
 from psycopg import sql
 
 from service.errors import (
@@ -206,6 +209,36 @@ def test_options_of_the_connection_reach_the_driver(store: Pgvector, vectors: An
     with pytest.raises(SourceUnreachable) as caught:
         read(wrong, store.reference("plain"))
     assert SECRET not in repr(caught.value)
+
+
+@pytest.mark.parametrize("name", ["localhost", "elsewhere.test"])
+def test_tls_is_verified_against_the_name_though_the_address_was_looked_up_before(
+    name: str, vectors: Any, tmp_path: Path
+) -> None:
+    """`verify-full` needs a certificate for the name by an authority the connection names."""
+    authority, other = trustme.CA(), trustme.CA()
+    for file, one in (("ca.pem", authority), ("other.pem", other)):
+        one.cert_pem.write_to_path(str(tmp_path / file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name).configure_cert(context)
+    with servers.postgres(SECRET) as server, servers.tls_before(server.port, context) as port:
+        store = Pgvector(server.port)
+        store.load("docs", Table(vectors[:2]))
+        address = f"postgresql://localhost:{port}/postgres"
+
+        def reads(sslmode: str, ca: str) -> bool:
+            options = {"sslmode": sslmode, "sslrootcert": str(tmp_path / ca)}
+            secure = replace(store.connection, url=address, options=options)
+            try:
+                found = read(secure, store.reference("docs"))
+            except SourceUnreachable:
+                return False
+            return len(found.ids) == 2
+
+        assert reads("verify-full", "ca.pem") is (name == "localhost")
+        assert reads("verify-ca", "ca.pem") is True
+        assert reads("verify-full", "other.pem") is False
+        assert reads("verify-ca", "other.pem") is False
 
 
 def test_a_server_killed_while_rows_flow_ends_in_a_problem(vectors: Any) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import trustme
 from qdrant_client import QdrantClient, models
 
 from service.errors import InvalidRequest, SourceDenied, SourceUnreachable
@@ -135,9 +138,17 @@ class _Rest(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
 @pytest.fixture
-def remote(rows: Any) -> Iterator[Connection]:
-    """A connection to it, with 50 rows in a cosine collection."""
+def remote(
+    request: pytest.FixtureRequest, authority: trustme.CA, rows: Any
+) -> Iterator[Connection]:
+    """A connection to it, with 50 rows in a cosine collection; a parameter is the name TLS is for."""
+    named = getattr(request, "param", None)
     _Rest.backing, _Rest.broken = QdrantClient(":memory:"), False
     _Rest.backing.create_collection(
         "docs",
@@ -147,10 +158,15 @@ def remote(rows: Any) -> Iterator[Connection]:
     points = [models.PointStruct(id=i, vector=row.tolist()) for i, row in enumerate(written)]
     _Rest.backing.upsert("docs", points)
     with http.server.HTTPServer(("127.0.0.1", 0), _Rest) as server:
+        if named is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            authority.issue_cert(named).configure_cert(context)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
+        address = "http://127.0.0.1" if named is None else "https://localhost"
         try:
-            yield local(f"http://127.0.0.1:{server.server_port}", password=KEY)
+            yield local(f"{address}:{server.server_port}", password=KEY)
         finally:
             server.shutdown()
             thread.join()
@@ -166,6 +182,28 @@ def test_over_http_a_cosine_collection_has_lost_its_lengths_and_says_so(
     written = rows("debian_pairs/minilm_doc")[:50].astype("f8")
     directions = written / np.linalg.norm(written, axis=1, keepdims=True)
     assert np.abs(found.vectors - directions).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("remote", "trusted", "read_all"),
+    [("localhost", True, True), ("localhost", False, False), ("elsewhere.test", True, False)],
+    indirect=["remote"],
+)
+def test_over_https_the_certificate_has_to_be_that_of_the_name(
+    remote: Connection, trusted: bool, read_all: bool, authority: trustme.CA, tmp_path: Path
+) -> None:
+    """By an authority the connection names; another name and another authority are no answer."""
+    known = authority if trusted else trustme.CA()
+    known.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    secure = replace(remote, options={"verify": str(tmp_path / "ca.pem")})
+    asked = {"kind": "qdrant", "collection": "docs"}
+    if read_all:
+        assert len(read(secure, asked).ids) == 50
+    else:
+        with pytest.raises(SourceUnreachable):
+            read(secure, asked)
+    with pytest.raises(SourceUnreachable):  # no authority named: the system knows none of these
+        read(remote, asked)
 
 
 def test_over_http_a_wrong_key_is_denied(remote: Connection) -> None:

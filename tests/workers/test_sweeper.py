@@ -12,7 +12,7 @@ from redis import Redis
 from rq import Worker
 
 from service.blocks import Plan
-from service.job import COMBINE, WHOLE, Job, Pool, State, Step, new_id, now
+from service.job import COMBINE, FETCH, WHOLE, Job, Pool, State, Step, new_id, now
 from service.storage.memory import memory_services
 from service.storage.objects import ObjectParts
 from service.storage.queue import RqQueue, open_queue
@@ -103,6 +103,25 @@ def test_shards_that_are_not_done_are_queued_again(
     sweep(2)
     assert held(queue, one) == ["-s1", "-s2"]
     assert queue.depth(Pool.shards) == 2
+
+
+@pytest.mark.parametrize("end", [State.succeeded, State.failed, State.cancelled, None])
+def test_a_job_waits_for_its_import_however_that_ends(
+    end: State | None, sweep: Any, redis: Redis, queue: RqQueue, jobs: RedisJobs, planned: Any
+) -> None:
+    """Nobody released it: it is queued once the import has ended, or its record has expired."""
+    imported = planned(kind="import", plan=None)
+    source = {"plan": None, "state": State.queued, "awaiting": {"vectors": {}}}
+    one = planned(**source, imports={"source": imported.id})
+    sweep(3)
+    assert not queue.holds(FETCH.of(one.id))
+    if end is None:
+        jobs.change(imported.id, lambda job: job.moved(State.cancelled))
+        redis.delete(f"assay:job:{imported.id}")
+    else:
+        jobs.change(imported.id, lambda job: job.moved(end))
+    sweep(2)
+    assert queue.holds(FETCH.of(one.id))
 
 
 @pytest.mark.usefixtures("shard_worker")
