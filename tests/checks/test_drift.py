@@ -326,6 +326,25 @@ def test_half_of_the_pairs_equal_leave_no_bandwidth(run: Callable[..., Any]) -> 
     assert found.mmd.linear_p.estimate == 1
 
 
+@pytest.mark.parametrize(("apart", "known"), [(1e-4, True), (1e-7, False)])
+def test_a_narrow_kernel_is_right_or_undefined(
+    apart: float, known: bool, run: Callable[..., Any]
+) -> None:
+    """Nine tenths of the rows in one small heap: loops over pairs of differences, or a reason."""
+    rng = np.random.default_rng(6)
+    heap = 1 + apart * rng.normal(size=(60, 3))
+    heap[::10] = 5 * rng.normal(size=(6, 3))
+    found, _ = run(drift, baseline=heap[:30], batch=heap[30:] + apart / 2, params=PARAMS)
+    if not known:
+        assert found.mmd.gaussian.undefined["estimate"].code == "zero_bandwidth"
+        return
+    x = np.vstack([heap[:30], heap[30:] + apart / 2])
+    squared = pdist(x, "sqeuclidean")
+    k = squareform(np.exp(-squared / (2 * np.median(squared))))
+    wanted = (k[:30, :30].sum() + k[30:, 30:].sum()) / (30 * 29) - 2 * k[:30, 30:].mean()
+    assert found.mmd.gaussian.estimate == pytest.approx(wanted, abs=1e-6)
+
+
 def test_few_units_have_estimates_without_intervals(run: Callable[..., Any]) -> None:
     """Four rows on one side: exact p values, no interval, and the reason."""
     found, _ = run(drift, baseline=BASE[:4], batch=BATCH[:6])

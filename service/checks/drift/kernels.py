@@ -18,8 +18,11 @@ from service.numerics.rows import Floats
 from service.numerics.shift import Shift, Steadied
 
 Codes = NDArray[np.int64]
+NARROWEST = 1e-10
+"""Median squared distance over the mean one, below which exponents of the kernel are rounding."""
 ZERO_BANDWIDTH = Undefined(
-    code="zero_bandwidth", message="Half of all pairs of rows or more are equal: no bandwidth."
+    code="zero_bandwidth",
+    message="Half of all pairs of rows or more are equal, or nearly so beside the others.",
 )
 ONE_UNIT = Undefined(
     code="too_few_units", message="The drawn rows of one side are of one unit; raise `kernel_rows`."
@@ -96,7 +99,7 @@ def _gaussian(sides: Sides, rows: Codes) -> tuple[Bandwidth, Estimate, PValue]:
 
     with context.stage("bandwidth"):
         width = median_distance(Chosen(sides.source, rows), context.seed, context.threads)
-    if width.squared <= sides.floor:
+    if width.squared <= NARROWEST * 2 * sides.parts.ss_total / sides.parts.n:
         return nothing(width, ZERO_BANDWIDTH)
     codes, units = sides.codes[rows], np.unique(sides.owner[rows], return_inverse=True)[1]
     if min(len(np.unique(units[codes == side])) for side in (0, 1)) < 2:

@@ -47,6 +47,7 @@ class Sides:
     source : rows as they are compared, times `scale`
     codes : (n,) 0 for the baseline, 1 for the batch
     owner : (n,) unit of each row, those of the baseline first
+    named : whether units were given; else each row is its own
     lengths : (n,) of rows as given
     parts : sums of squares by side
     """
