@@ -90,7 +90,7 @@ def most_codes(n: int, d: int) -> int:
     return MOST_CELLS // (n + HISTORY * d)
 
 
-def standardised(train: Rows, *others: Rows) -> tuple[list[Floats], int]:
+def standardised(train: Rows, *others: Rows, reuse: bool = False) -> tuple[list[Floats], int]:
     """
     Columns with the mean and the variance of the train rows taken out, and how many do not vary.
 
@@ -101,6 +101,8 @@ def standardised(train: Rows, *others: Rows) -> tuple[list[Floats], int]:
     ----------
     train : (n, d) finite
     others : (m, d) finite
+    reuse : bool
+        Float64 rows may be written over, which saves a copy of them.
 
     Returns
     -------
@@ -112,13 +114,13 @@ def standardised(train: Rows, *others: Rows) -> tuple[list[Floats], int]:
     _, power = np.frexp(largest)
     scale = np.ldexp(1.0, -np.clip(power, -1000, 1000))
     scaler = StandardScaler(copy=False)
-    found = [train.astype(np.float64, order="C")]
+    found = [train.astype(np.float64, order="C", copy=not reuse)]
     found[0] *= scale
     for which in blocks(*train.shape):
         scaler.partial_fit(found[0][which])
     scaler.transform(found[0])
     for x in others:
-        scaled = x.astype(np.float64, order="C")
+        scaled = x.astype(np.float64, order="C", copy=not reuse)
         with np.errstate(over="ignore"):
             scaled *= scale
         np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
@@ -127,7 +129,14 @@ def standardised(train: Rows, *others: Rows) -> tuple[list[Floats], int]:
     return found, int(np.count_nonzero(scaler.scale_ == 1))
 
 
-def fit(train: Rows, codes: Codes, test: Rows, c: float, solver: Solver | None = None) -> Fitted:
+def fit(
+    train: Rows,
+    codes: Codes,
+    test: Rows,
+    c: float,
+    solver: Solver | None = None,
+    reuse: bool = False,
+) -> Fitted:
     """
     Fit on train rows with a penalty of given strength, and say what the test rows are.
 
@@ -140,6 +149,7 @@ def fit(train: Rows, codes: Codes, test: Rows, c: float, solver: Solver | None =
     test : (m, d) finite
     c : float > 0
     solver : Solver
+    reuse : as for `standardised`
 
     Notes
     -----
@@ -151,7 +161,7 @@ def fit(train: Rows, codes: Codes, test: Rows, c: float, solver: Solver | None =
     Liu & Nocedal, "On the limited memory BFGS method for large scale optimization", Math. Program.
     45, 1989, doi:10.1007/BF01589116.
     """
-    (x, y), constant = standardised(train, test)
+    (x, y), constant = standardised(train, test, reuse=reuse)
     return _alone(lambda: _fitted(x, codes, y, c, solver or Solver(), constant))
 
 

@@ -188,6 +188,16 @@ def test_a_row_far_beyond_the_train_rows_has_an_answer() -> None:
     assert found.predicted.tolist() == [1, 0]
 
 
+def test_rows_are_written_over_only_where_they_may_be() -> None:
+    """Copies; the same answer either way."""
+    x, z = X.copy(), Z.copy()
+    one = fit(x, Y, z, 1.0)
+    assert np.array_equal(x, X)
+    assert np.array_equal(z, Z)
+    assert same(one, fit(x, Y, z, 1.0, reuse=True))
+    assert not np.array_equal(x, X)
+
+
 def test_codes_may_be_any_integers_and_unseen_ones_are_never_given() -> None:
     """The same fit by other names."""
     named = np.array([7, 3, 40, 12])[Y]

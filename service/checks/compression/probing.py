@@ -119,6 +119,7 @@ class Probing:
             rows.points(slice(None)),
             self.params.probe_c,
             self.solver,
+            reuse=True,
         )
         return Probed(found, (found.predicted == self.codes).astype(np.float64))
 
