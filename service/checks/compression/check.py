@@ -50,8 +50,8 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
         "one that was.",
         "Intervals take the fitted components and the rows that are searched as given.",
         "The frontier compares point estimates; neighbours on it may be no more than noise apart.",
-        "A probe is fitted again on train rows with as little kept: one that was trained on the rows as "
-        "given may do worse on them.",
+        "A probe is fitted again on train rows with as little kept: one that was trained on the rows "
+        "as given may do worse on them.",
     ),
     sources=("arXiv:2205.13147", "doi:10.1137/080731992", "doi:10.1093/biomet/26.4.404"),
     memory_factor=5.0,

@@ -220,17 +220,8 @@ class Compression(Results):
             change = found.label_precision_change[self.k]
             if change.estimate is not None:
                 line += f", label precision changes by {change:+.4f}"
-            if found.probe is not None and found.probe_change is not None:
-                line += (
-                    f", a linear probe recovers {found.probe.accuracy:.4f} of the labels "
-                    f"({found.probe_change.accuracy:+.4f})"
-                )
-            if found.retrieval is not None and found.retrieval_change is not None:
-                line += (
-                    f", hit@{self.k} of the queries is {found.retrieval.hit[self.k]:.4f} "
-                    f"({found.retrieval_change.hit[self.k]:+.4f})"
-                )
             lines.append(f"{line}.")
+            lines += _recovered(name, found, self.k)
         lines.append(
             f"Not beaten at once in bytes, overlap and label precision: {', '.join(self.frontier)}; "
             "which of them to take depends on what a byte is worth."
@@ -238,3 +229,19 @@ class Compression(Results):
             else f"{len(self.frontier)} variants are not beaten at once in bytes and quality."
         )
         return lines
+
+
+def _recovered(name: str, found: Variant, k: int) -> list[str]:
+    """What a probe and queries make of a variant."""
+    lines = []
+    if found.probe is not None and found.probe_change is not None:
+        lines.append(
+            f"`{name}`: a linear probe recovers {found.probe.accuracy:.4f} of the labels, "
+            f"{found.probe_change.accuracy:+.4f} from the rows as given."
+        )
+    if found.retrieval is not None and found.retrieval_change is not None:
+        lines.append(
+            f"`{name}`: hit@{k} of the queries is {found.retrieval.hit[k]:.4f}, "
+            f"{found.retrieval_change.hit[k]:+.4f} from the rows as given."
+        )
+    return lines
