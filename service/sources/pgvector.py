@@ -59,19 +59,24 @@ VERSIONS = """
 SELECT current_setting('server_version'),
   (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 """
+Told = Callable[[Exception], AssayError]
 OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "in": "IN"}
 
 
 @contextmanager
 def open_source(reference: PgvectorReference, connection: Connection) -> Iterator[Opened]:
     """Read a table or view in the order of its id."""
-    told = retold(_problem(connection), *FAILURES)
-    with told, closing(Session(connection)) as session:
-        table = _table(session, reference)
-        [[server, extension]] = session.run(VERSIONS)
-        with closing(_pages(session, table, reference, connection)) as pages:
+    told = _problem(connection)
+    with retold(told, *FAILURES):
+        session = Session(connection)
+    with closing(session):
+        with retold(told, *FAILURES):
+            table = _table(session, reference)
+            [[server, extension]] = session.run(VERSIONS)
+            count = table.count(session)
+        with closing(_pages(session, table, reference, told)) as pages:
             yield Opened(
-                count=table.count(session),
+                count=count,
                 about=Provenance(
                     kind="pgvector",
                     connection=reference.connection,
@@ -85,7 +90,7 @@ def open_source(reference: PgvectorReference, connection: Connection) -> Iterato
                     lossy=False,
                 ),
                 pages=pages,
-                recount=retold(_problem(connection), *FAILURES)(lambda: table.count(session)),
+                recount=retold(told, *FAILURES)(lambda: table.count(session)),
                 snapshot=True,
             )
 
@@ -158,11 +163,11 @@ def _filter(reference: PgvectorReference) -> str:
 
 
 def _pages(
-    session: Session, table: _Table, reference: PgvectorReference, connection: Connection
+    session: Session, table: _Table, reference: PgvectorReference, told: Told
 ) -> Generator[SourcePage]:
     paging = Paging(table.dtype, reference.columns, table.dimensions)
     limit = min(reference.page_rows, max(1, PAGE_BYTES // table.widest))
-    with retold(_problem(connection), *FAILURES), closing(session.rows(table.query)) as read:
+    with retold(told, *FAILURES), closing(session.rows(table.query)) as read:
         rows = _Rows(read)
         while (page := _page(rows, limit, paging, table)) is not None:
             yield page
@@ -210,7 +215,7 @@ def _page(rows: _Rows, limit: int, paging: Paging, table: _Table) -> SourcePage 
     return paging.assembled(columns[0], present, block[:at], columns[1:])
 
 
-def _problem(connection: Connection) -> Any:
+def _problem(connection: Connection) -> Told:
     def tell(error: Exception) -> AssayError:
         state = error.args[0].get("C", "") if isinstance(error, DatabaseError) else ""
         if state in ("42501",) or state.startswith("28"):

@@ -265,6 +265,14 @@ def test_a_reader_that_stops_early_leaves_no_transaction_behind(
     assert busy(store) == 0
 
 
+def test_what_its_reader_meets_is_not_taken_for_the_store(store: Pgvector, vectors: Any) -> None:
+    """A full disk on this side is no broken connection: the import is to be tried again."""
+    store.load("read", Table(vectors[:20]))
+    reading = opened(store.connection, store.reference("read"))
+    with pytest.raises(OSError, match="no space"), reading:
+        raise OSError("no space")
+
+
 def busy(store: Pgvector) -> int:
     """Transactions of others."""
     with store.client() as client:
