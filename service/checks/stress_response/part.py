@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,10 +19,11 @@ from service.numerics.coded import Points, lengths
 from service.numerics.graph import Graph, nearest_graph
 from service.numerics.moments import Units, deviations, mean_cosine, pair_moments
 from service.numerics.neighbours import Ids, Step, silent
-from service.numerics.rows import Floats
+from service.numerics.rows import Floats, ordered_map
 from service.numerics.spectrum import (
     NO_SPREAD,
     Spectra,
+    Triangle,
     dimensions_holding,
     participation_ratio,
     rankme,
@@ -107,44 +109,63 @@ class Bench:
         self.native = self._searched(states.given, silent)
 
     def read(self, state: State | int, step: Step) -> dict[str, NDArray[Any]]:
-        """Every instrument; NaN and 0 where there is nothing to read."""
-        numbers = dict.fromkeys(NUMBERS, np.nan)
-        deleted = dict.fromkeys(ESTIMATES, np.full(len(self.units.counts), np.nan))
-        found: dict[str, Any] = {"zero_rows": 0, "unresolved": 0, "why": 0}
-        shared, hits = np.zeros((2, self.n), np.int16)
-        right, probe = np.zeros(self.n, np.int8), [np.nan] * 3
+        """Every instrument, side by side where there are threads; NaN and 0 where nothing is read."""
+        none = np.zeros(self.n, np.int16)
+        found: dict[str, Any] = {
+            "why": 0, "zero_rows": 0, "unresolved": 0, "shared": none, "hits": none,
+            "numbers": np.full(len(NUMBERS), np.nan),
+            "deleted": np.full((len(ESTIMATES), len(self.units.counts)), np.nan),
+            "right": np.zeros(self.n, np.int8), "probe": np.full(3, np.nan),
+        }  # fmt: skip
         if isinstance(state, int):
             found["why"] = state
         else:
             norms = lengths(state.rows, self.threads)
             zero = int(np.count_nonzero(norms <= NO_SPREAD * state.reach))
             found["zero_rows"] = zero
-            numbers["norm_median"] = float(np.median(norms))
-            if zero < self.n:
-                numbers["norm_cv"] = float(norms.std() / norms.mean())
-                numbers |= self._shape(state)
-            moments = [self._variance(state)]
-            if isinstance(self.wanted, Wanted):
-                tried = self._tried(self.wanted, state)
-                right = tried.right.astype(np.int8)
-                probe = [tried.train_accuracy, tried.n_iter, tried.converged]
+            instruments: list[Callable[[], dict[str, Any]]] = [
+                lambda: self._geometry(state, norms, zero),
+                lambda: self._probed(state),
+            ]
             if not zero:
-                moments.append(self._directions(state))
-                graph = self.native if state.same_cosines else self._searched(state, step)
-                found["unresolved"] = graph.unresolved
-                shared, hits = self._shared(graph.ids), self._hits(graph.ids)
-            for one in moments:
-                numbers |= one.values
-                deleted |= one.deleted
-        found |= {
+                instruments.insert(0, lambda: self._neighbours(state, step))
+            for read in ordered_map(lambda one: one(), instruments, self.threads):
+                found |= read
+        return {name: np.asarray(value) for name, value in found.items()}
+
+    def _geometry(self, state: State, norms: Floats, zero: int) -> dict[str, Any]:
+        numbers = dict.fromkeys(NUMBERS, np.nan) | {"norm_median": float(np.median(norms))}
+        deleted = dict.fromkeys(ESTIMATES, np.full(len(self.units.counts), np.nan))
+        moments = [self._variance(state)]
+        if zero < self.n:
+            numbers["norm_cv"] = float(norms.std() / norms.mean())
+            numbers |= self._shape(state)
+        if not zero:
+            moments.append(self._directions(state))
+        for one in moments:
+            numbers |= one.values
+            deleted |= one.deleted
+        return {
             "numbers": [numbers[name] for name in NUMBERS],
             "deleted": [deleted[name] for name in ESTIMATES],
-            "shared": shared,
-            "hits": hits,
-            "right": right,
-            "probe": probe,
         }
-        return {name: np.asarray(value) for name, value in found.items()}
+
+    def _neighbours(self, state: State, step: Step) -> dict[str, Any]:
+        graph = self.native if state.same_cosines else self._searched(state, step)
+        return {
+            "unresolved": graph.unresolved,
+            "shared": self._shared(graph.ids),
+            "hits": self._hits(graph.ids),
+        }
+
+    def _probed(self, state: State) -> dict[str, Any]:
+        if isinstance(self.wanted, Undefined):
+            return {}
+        tried = self._tried(self.wanted, state)
+        return {
+            "right": tried.right.astype(np.int8),
+            "probe": [tried.train_accuracy, tried.n_iter, tried.converged],
+        }
 
     def _searched(self, state: State, step: Step) -> Graph:
         return nearest_graph(state.rows, self.k, self.threads, step)
@@ -160,22 +181,23 @@ class Bench:
             raise TypeError("There is nothing to learn.")
         return self.wanted.tried(self.states.train, self.states.rows, self.params)
 
-    def _spectra(self, state: State) -> Spectra:
+    def _spectra(self, state: State, triangle: Triangle) -> Spectra:
         """What is known of the rows as given is not decomposed again."""
         known = None if state.scale is None else state.scale * self._given_spectra.centred
-        return spectra_of_triangle(self.n, state.triangle, known, self.threads)
+        return spectra_of_triangle(self.n, triangle, known, self.threads)
 
     @cached_property
     def _given_spectra(self) -> Spectra:
-        return spectra_of_triangle(self.n, self.states.given.triangle, None, self.threads)
+        return spectra_of_triangle(self.n, self.states.triangle, None, self.threads)
 
     def _shape(self, state: State) -> dict[str, float]:
-        found, numbers = self._spectra(state), {}
-        size = min(self.n, len(state.triangle.squares))
+        triangle = state.triangle()
+        found = self._spectra(state, triangle)
+        size = min(self.n, len(triangle.squares))
         raw, centred = (np.pad(v, (0, size - len(v))) for v in (found.raw, found.centred))
         numbers = {"stable_rank": stable_rank(raw), "rankme": rankme(raw)}
         if found.spread:
-            variances, by_dimension = np.square(centred), state.triangle.squares
+            variances, by_dimension = np.square(centred), triangle.squares
             numbers |= {
                 "largest_over_mean": float(by_dimension.max() / by_dimension.mean()),
                 "participation_ratio": participation_ratio(variances),

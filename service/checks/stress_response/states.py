@@ -38,8 +38,8 @@ class State:
     ----------
     rows : Coded
         In fewer dimensions where they are coordinates in the directions kept.
-    triangle : Triangle
-        Of the same rows, which need not be reduced again.
+    triangle : function
+        Reduces the same rows, or says what is known of them.
     reach : (n,)
         Lengths of what was added up; a row within rounding of it is zero.
     scale : float or None
@@ -52,7 +52,7 @@ class State:
     """
 
     rows: Coded
-    triangle: Triangle
+    triangle: Callable[[], Triangle]
     reach: Floats
     scale: float | None = None
     same_cosines: bool = False
@@ -72,8 +72,18 @@ class States:
     def given(self) -> State:
         """The rows as given."""
         rows = as_given(self.rows, cosine=True, threads=self.threads)
-        triangle = reduced(rows, self.threads, silent)
-        return State(rows, triangle, np.zeros(rows.n), scale=1.0, same_cosines=True)
+        return State(
+            rows=rows,
+            triangle=lambda: self.triangle,
+            reach=np.zeros(rows.n),
+            scale=1.0,
+            same_cosines=True,
+        )
+
+    @cached_property
+    def triangle(self) -> Triangle:
+        """Of the rows as given."""
+        return reduced(self.given.rows, self.threads, silent)
 
     @cached_property
     def dtype(self) -> type[np.floating]:
@@ -101,7 +111,7 @@ class States:
         rows = as_given(made, cosine=True, threads=self.threads)
         return State(
             rows=rows,
-            triangle=reduced(rows, self.threads, silent),
+            triangle=lambda: reduced(rows, self.threads, silent),
             reach=np.zeros(rows.n),
             features=lambda: (
                 noisy(
@@ -117,12 +127,16 @@ class States:
         )
 
     def _moved(self, moved: Affine) -> State:
-        given, scale = self.given, moved.scale
-        mean, r, squares = given.triangle
+        rows, scale = self.given.rows, moved.scale
+
+        def triangle() -> Triangle:
+            mean, r, squares = self.triangle
+            return Triangle(scale * mean + moved.shift, scale * r, scale**2 * squares)
+
         return State(
-            rows=moved.of(given.rows, self.threads),
-            triangle=Triangle(scale * mean + moved.shift, scale * r, scale**2 * squares),
-            reach=scale * given.rows.divisors + float(np.linalg.norm(moved.shift)),
+            rows=moved.of(rows, self.threads),
+            triangle=triangle,
+            reach=scale * rows.divisors + float(np.linalg.norm(moved.shift)),
             scale=scale,
             same_cosines=not moved.shift.any(),
         )
@@ -133,12 +147,16 @@ class States:
         if not self.fitted.separates(count):
             return TIED_DIRECTIONS
         turn = self.fitted.directions[:count]
-        mean, r, _ = self.given.triangle
-        inside = r @ turn.T
+
+        def triangle() -> Triangle:
+            mean, r, _ = self.triangle
+            inside = r @ turn.T
+            return Triangle(turn @ mean, inside, np.square(inside @ turn).sum(axis=0))
+
         made = projected(self.rows, turn, self.dtype, self.threads)
         return State(
             rows=as_given(made, cosine=True, threads=self.threads),
-            triangle=Triangle(turn @ mean, inside, np.square(inside @ turn).sum(axis=0)),
+            triangle=triangle,
             reach=self.given.rows.divisors,
             features=lambda: (
                 projected(self.train, turn, self.dtype, self.threads) @ turn.astype(self.dtype),
