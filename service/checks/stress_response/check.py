@@ -95,8 +95,10 @@ def stress_response(
     With severity s: `contraction` x(1-s); `offset` along one seeded direction, of the mean train norm
     times s/(1-s); `rank_restriction` to round(min(n, d)(1-s)) right singular vectors of the train rows,
     at least one; `noise`, normal, of the deviation of all train numbers times s/(1-s);
-    `mean_interpolation` (1-s)x + s(train mean). Neighbours are exact. Time one search of n rows among n
-    for each condition but contractions, O(n d^2) for each noise; memory the rows once more.
+    `mean_interpolation` (1-s)x + s(train mean). Neighbours are exact. With labels of both, a linear
+    probe is fitted on train rows under the same damage. Time one search of n rows among n for each
+    condition but contractions, O(n d^2) for each noise, and a fit for each noise and rank restriction;
+    memory the rows once more, and with a probe train rows and rows in float64 twice.
     """
     summary = _Summary(inputs, params, parts)
     native = summary.native()

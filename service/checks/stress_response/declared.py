@@ -213,9 +213,9 @@ class StressResponse(Results):
             why = last.undefined["norm_median"].message
             return [f"`{damage}` at {last.severity:g} cannot be measured: {why}"]
         told = [
-            f"{name} {_figure(found[key].native)} to {_figure(_value(last, key, self.k))}"
+            f"{name} {found[key].native:.4g} to {value:.4g}"
             for name, key in SPOKEN
-            if key in found and _value(last, key, self.k) is not None
+            if key in found and (value := instrument_value(last, key, self.k)) is not None
         ]
         lines = [
             f"`{damage}` from 0 to {last.severity:g}: {', '.join(told)}; variance and RankMe are of "
@@ -259,14 +259,6 @@ SPOKEN = (
     ("participation ratio", "participation_ratio"),
     ("RankMe", "rankme"),
 )
-
-
-def _figure(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.4g}"
-
-
-def _value(found: Instruments, key: str, k: int) -> float | None:
-    return instrument_value(found, key, k)
 
 
 def instrument_value(found: Instruments, key: str, k: int) -> float | None:

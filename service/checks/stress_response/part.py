@@ -65,15 +65,16 @@ def part(
     found: list[dict[str, NDArray[Any]]] = []
     with context.stage("conditions") as step:
 
-        def tell(done: int, total: int) -> None:
-            step(100 * len(found) + 100 * done // total, 100 * len(blocks))
+        def tell(place: int) -> Step:
+            steps = 100 * (1 + len(blocks))
+            return lambda done, total: step(100 * place + 100 * done // total, steps)
 
         states = States(inputs, context.seed, context.threads)
-        bench = Bench(context, inputs, params, states)
-        for block in blocks:
+        bench = Bench(context, inputs, params, states, tell(0))
+        for place, block in enumerate(blocks, start=1):
             state = states.damaged(*conditions[block - 1]) if block else states.given
-            found.append(bench.read(state, tell))
-            tell(0, 1)
+            found.append(bench.read(state, tell(place)))
+            tell(place)(1, 1)
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
@@ -100,13 +101,14 @@ class Bench:
         inputs: StressResponseInputs,
         params: StressResponseParams,
         states: States,
+        step: Step,
     ) -> None:
         self.inputs, self.params, self.states = inputs, params, states
         self.k, self.threads, self.n = params.k, context.threads, inputs.vectors.n
         groups = inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
         self.wanted = Wanted.of(inputs)
-        self.native = self._searched(states.given, silent)
+        self.native = self._searched(states.given, step)
 
     def read(self, state: State | int, step: Step) -> dict[str, NDArray[Any]]:
         """Every instrument, side by side where there are threads; NaN and 0 where nothing is read."""
