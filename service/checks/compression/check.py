@@ -41,8 +41,8 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
 @check(
     version=1,
     title="What do fewer dimensions or bits lose?",
-    question="What do fewer dimensions (prefix or PCA) or bits lose: neighbours, labels, a linear probe, "
-    "retrieval; which choices does no other beat?",
+    question="What do fewer dimensions (prefix or PCA) or bits lose: neighbours, labels, a linear "
+    "probe, retrieval; which choices does no other beat?",
     scope=(
         "Neighbours that stay are the neighbours there were, right or wrong; neighbours with the same "
         "label are not the same neighbours.",
