@@ -13,7 +13,7 @@ from service.request import BY_KIND
 
 KINDS = sorted(BY_KIND)
 CHECK = {
-    "kind", "title", "description", "version", "roles", "row_limit", "params_schema",
+    "kind", "title", "question", "description", "version", "roles", "row_limit", "params_schema",
     "request_schema", "results_schema", "measures", "scope", "sources",
 }  # fmt: skip
 
@@ -52,6 +52,7 @@ def test_every_check_says_what_it_is(kind: str, door: Any) -> None:
     """Title, description, scope, sources, a description of every role, parameter and measure."""
     check = door.get(f"/v1/checks/{kind}").json()
     assert check["title"]
+    assert check["question"].endswith("?")
     assert check["description"]
     assert check["scope"]
     assert all(line.endswith(".") for line in check["scope"])
