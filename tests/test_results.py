@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from service.check import Results, ResultsAtK, measure, named
-from service.check import _measures as measures
+from service.measures import measures
 
 
 class Overlap(ResultsAtK):
@@ -55,7 +55,7 @@ def test_other_keys_are_refused(key: str) -> None:
 
 def test_a_measure_path_says_where_k_and_names_stand() -> None:
     """Written out by hand; the value under a key is the one that was put in."""
-    assert [measure.path for measure in measures(Conditions, "")] == [
+    assert [measure.path for measure in measures(Conditions)] == [
         "conditions.{condition}.overlap@{k}"
     ]
     assert FOUND.conditions["fp16_both"].value("overlap@10") == 0.5
