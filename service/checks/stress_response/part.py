@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +18,7 @@ from service.numerics.coded import Points, lengths
 from service.numerics.graph import Graph, nearest_graph
 from service.numerics.moments import Units, deviations, mean_cosine, pair_moments
 from service.numerics.neighbours import Ids, Step, silent
-from service.numerics.rows import Floats, ordered_map
+from service.numerics.rows import Floats
 from service.numerics.spectrum import (
     NO_SPREAD,
     Spectra,
@@ -111,7 +110,7 @@ class Bench:
         self.native = self._searched(states.given, step)
 
     def read(self, state: State | int, step: Step) -> dict[str, NDArray[Any]]:
-        """Every instrument, side by side where there are threads; NaN and 0 where nothing is read."""
+        """Every instrument; NaN and 0 where nothing is read."""
         none = np.zeros(self.n, np.int16)
         found: dict[str, Any] = {
             "why": 0, "zero_rows": 0, "unresolved": 0, "shared": none, "hits": none,
@@ -125,14 +124,10 @@ class Bench:
             norms = lengths(state.rows, self.threads)
             zero = int(np.count_nonzero(norms <= NO_SPREAD * state.reach))
             found["zero_rows"] = zero
-            instruments: list[Callable[[], dict[str, Any]]] = [
-                lambda: self._geometry(state, norms, zero),
-                lambda: self._probed(state),
-            ]
+            found |= self._geometry(state, norms, zero)
+            found |= self._probed(state)
             if not zero:
-                instruments.insert(0, lambda: self._neighbours(state, step))
-            for read in ordered_map(lambda one: one(), instruments, self.threads):
-                found |= read
+                found |= self._neighbours(state, step)
         return {name: np.asarray(value) for name, value in found.items()}
 
     def _geometry(self, state: State, norms: Floats, zero: int) -> dict[str, Any]:
