@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import (
@@ -213,7 +214,7 @@ def p_value(test: PermutationTest | Undefined, level: float) -> PValue:
 class Params(Model):
     """Parameters every check understands."""
 
-    level: float = Field(default=0.95, ge=0.5, lt=1)
+    level: float = Field(default=0.95, ge=0.5, le=0.999999)
     """Coverage of every interval, two-sided."""
     on_bad_rows: Literal["error", "drop"] = "error"
     """Refuse non-finite rows, zero rows and missing labels, or drop and count them."""
@@ -280,10 +281,14 @@ class Scale:
     ----------
     at : the estimate on this scale; so are the values without each unit
     back : an increasing map to the scale of the report
+    bias : how far the estimate lies above what it estimates; the low end is lowered by so much
+    least : what the low end cannot be below
     """
 
     at: float
     back: Callable[[float], float]
+    bias: float = 0.0
+    least: float = -math.inf
 
 
 def unpaired_estimate(
@@ -292,7 +297,7 @@ def unpaired_estimate(
     params: Params,
     unit: Unit,
     scale: Scale | None = None,
-    share: bool = False,
+    trials: float | None = None,
 ) -> Estimate:
     """
     An estimate from two independent samples with the interval its leave-one-out values allow.
@@ -304,9 +309,10 @@ def unpaired_estimate(
     params : for `level` and `census`
     unit : what is left out
     scale : where the interval is made, if that is not the scale of the report
-    share : whether it is a probability that a member of one sample exceeds one of the other: the
-        interval is then never narrower than the exact one of a share of the smaller sample, which
-        bounds its variance (Birnbaum & Klose, Ann. Math. Statist. 28, 1957)
+    trials : of a probability that a member of one sample exceeds one of the other, the units of the
+        smaller sample, as many of equal size as weigh the same: the interval is never narrower than
+        the exact one of a share of so many, which bounds its variance (Birnbaum & Klose, Ann. Math.
+        Statist. 28, 1957)
     """
     if isinstance(value, Undefined):
         return cast(Estimate, Estimate.build(estimate=value, interval=value))
@@ -328,14 +334,17 @@ def unpaired_estimate(
         at = value if scale is None else scale.at
         interval = two_sample_jackknife_t(at, *without, params.level, unit)
         if scale is not None:
-            ends = {"low": scale.back(interval.low), "high": scale.back(interval.high)}
+            low = max(scale.back(interval.low) - scale.bias, scale.least)
+            ends = {"low": low, "high": scale.back(interval.high)}
             interval = interval.model_copy(update=ends)
-        if share:
-            interval = _no_narrower_than_exact(value, interval, few)
+        if trials is not None:
+            interval = _no_narrower_than_exact(value, interval, trials)
+        if not math.isfinite(interval.high - interval.low):
+            interval = Undefined(code="unbounded", message="The interval has no finite end.")
     return cast(Estimate, Estimate.build(estimate=value, interval=interval))
 
 
-def _no_narrower_than_exact(value: float, interval: Interval, trials: int) -> Interval:
+def _no_narrower_than_exact(value: float, interval: Interval, trials: float) -> Interval:
     low, high = clopper_pearson(value * trials, trials, interval.level)
     return interval.model_copy(
         update={

@@ -32,6 +32,9 @@ Array = NDArray[Any]
 CLINC = Path(__file__).parent.parent / "tests/data/clinc150"
 NULL_RUNS, RUNS, PERMUTATIONS, ALPHA = 2000, 500, 199, 0.05
 D = 16
+EQUAL = np.ones(D)
+FALLING = 1 / np.arange(1.0, 33) ** 2
+"""Variances of 32 directions, most in the first few, as those of embeddings fall."""
 P_VALUES: dict[str, Callable[[Any], Any]] = {
     "F": lambda r: r.permanova.p,
     "F2": lambda r: r.permanova.p_f2,
@@ -69,18 +72,26 @@ def run(drawn: Drawn, seed: int) -> Any:
 
 
 def gaussian(
-    n: int, m: int, shift: float = 0.0, spread: float = 1.0, share: float | None = None
+    n: int,
+    m: int,
+    shift: float = 0.0,
+    spread: float = 1.0,
+    share: float | None = None,
+    variances: Array = EQUAL,
 ) -> Draw:
     """
-    Rows of 16 dimensions; the batch is moved by `shift` root mean squares, or `spread` times as wide.
+    Rows of 16 dimensions, or as many as `variances`; the batch is moved along the first by `shift`
+    roots of the trace, or `spread` times as wide.
 
     With `share`, both sides mix two clusters three deviations apart, the batch `share` of the second
     and the baseline half.
     """
 
     def draw(random: np.random.Generator) -> Drawn:
-        a, b = random.normal(size=(n, D)), np.sqrt(spread) * random.normal(size=(m, D))
-        b[:, 0] += shift * np.sqrt(D)
+        d = len(variances)
+        a, b = random.normal(size=(n, d)), np.sqrt(spread) * random.normal(size=(m, d))
+        a, b = a * np.sqrt(variances), b * np.sqrt(variances)
+        b[:, 0] += shift * np.sqrt(variances.sum())
         if share is not None:
             a[:, 0] += 3 * (random.random(n) < 0.5)
             b[:, 0] += 3 * (random.random(m) < share)
@@ -215,35 +226,58 @@ def true_auc(drawn: Drawn, seed: int, gap: float, spread: float) -> float:
 
 def intervals(runs: int) -> None:
     """Share of runs in which the interval of an effect holds the truth, or lies below or above it."""
-    print("| rows | mean moved by | spread | effect | truth | covered | missed below | above |")
-    print("|--:|--:|--:|---|--:|--:|--:|--:|")
-    for n, shift, spread in (
-        (10, 0.0, 1.0), (10, 0.3, 1.0), (50, 0.0, 1.0), (50, 0.3, 1.3), (200, 0.0, 1.0),
-        (200, 0.15, 1.0), (200, 0.3, 1.3),
+    print(
+        "| variances | rows | mean moved by | spread | effect | truth | covered | missed below | "
+        "above |"
+    )
+    print("|---|--:|--:|--:|---|--:|--:|--:|--:|")
+    for name, variances, cases in (
+        ("equal", EQUAL, (
+            (10, 0.0, 1.0), (10, 0.3, 1.0), (50, 0.0, 1.0), (50, 0.3, 1.3), (200, 0.0, 1.0),
+            (200, 0.15, 1.0), (200, 0.3, 1.3),
+        )),
+        ("falling", FALLING, ((20, 0.3, 1.0), (50, 0.3, 1.0), (200, 0.1, 1.0))),
+        ("one", np.ones(1), ((20, 0.4, 1.0), (50, 0.3, 1.0))),
     ):  # fmt: skip
-        draw = gaussian(n, n, shift, spread)
-        truths = {"mean_shift": shift, "spread_ratio": spread, "linear MMD": shift**2 * D}
-        held: dict[str, list[tuple[bool, bool]]] = {}
-        for number in range(runs):
-            drawn = draw(np.random.default_rng([n, number]))
-            results = run(drawn, number)
+        for n, shift, spread in cases:
+            _intervals(name, variances, n, shift, spread, runs)
+
+
+def _intervals(name: str, variances: Array, n: int, shift: float, spread: float, runs: int) -> None:
+    draw = gaussian(n, n, shift, spread, variances=variances)
+    moved = shift**2 * variances.sum()
+    inside = variances.sum() * (1 + spread) / 2
+    truths = {
+        "mean_shift": shift,
+        "r2": moved / 4 / (moved / 4 + inside),
+        "spread_ratio": spread,
+        "linear MMD": moved,
+    }
+    held: dict[str, list[tuple[bool, bool]]] = {}
+    for number in range(runs):
+        drawn = draw(np.random.default_rng([n, number]))
+        results = run(drawn, number)
+        found = {
+            "mean_shift": results.mean_shift,
+            "r2": results.r2,
+            "spread_ratio": results.spread_ratio,
+            "linear MMD": results.mmd.linear,
+        }
+        judged = [(key, value, truths[key]) for key, value in found.items()]
+        if name == "equal":
             auc = true_auc(drawn, number, shift * np.sqrt(D), spread)
-            for key, value, truth in (
-                ("mean_shift", results.mean_shift, shift),
-                ("spread_ratio", results.spread_ratio, spread),
-                ("linear MMD", results.mmd.linear, truths["linear MMD"]),
-                ("AUC", results.classifier.auc, auc),
-            ):
-                low, high = value.interval.low, value.interval.high
-                held.setdefault(key, []).append((high < truth, low > truth))
-        for key, missed in held.items():
-            below, above = np.array(missed).mean(axis=0)
-            truth = f"{truths[key]:.2f}" if key in truths else "of the classifier"
-            print(
-                f"| {n} | {shift} | {spread} | {key} | {truth} | {1 - below - above:.3f} | "
-                f"{below:.3f} | {above:.3f} |",
-                flush=True,
-            )
+            judged.append(("AUC", results.classifier.auc, auc))
+        for key, value, truth in judged:
+            low, high = value.interval.low, value.interval.high
+            held.setdefault(key, []).append((high < truth, low > truth))
+    for key, missed in held.items():
+        below, above = np.array(missed).mean(axis=0)
+        told = f"{truths[key]:.3f}" if key in truths else "of the classifier"
+        print(
+            f"| {name} | {n} | {shift} | {spread} | {key} | {told} | {1 - below - above:.3f} | "
+            f"{below:.3f} | {above:.3f} |",
+            flush=True,
+        )
 
 
 def main() -> None:

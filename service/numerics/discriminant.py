@@ -85,7 +85,8 @@ def discriminant(source: Source, rows: Codes, codes: Codes, threads: int) -> Dis
 
     Notes
     -----
-    Time O(m d min(m, d)), memory a few (min(m, d), min(m, d)) float64 matrices and blocks.
+    Time O(m d min(m, d)), memory a few (min(m, d), min(m, d)) float64 matrices and
+    blocks, and the rows in float64 where they are fewer than d.
 
     References
     ----------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,25 +199,21 @@ def gaussian_test(
     seen: KernelSums | None = None
     threshold = 0.0
     b = done = 0
-    for arrangements in _passes(design, exact, count, stream_key(seed, "mmd"), threads):
-        if seen is None:
-            arrangements = np.vstack([design.places.astype(np.uint32)[None], arrangements])
+    for marks in _passes(design, exact, count, stream_key(seed, "mmd"), threads):
 
-        observed = seen is None
-        before = 0 if observed else done + 1
-
-        def tell(share: float, before: int = before, size: int = len(arrangements)) -> None:
+        def tell(share: float, before: int = done, size: int = marks.shape[1]) -> None:
             step(round(100 * (before + share * size)), 100 * (count + 1))
 
-        inside, to_all, to_first = _walk(kernel, _marks(arrangements, design), threads, tell)
+        inside, to_all, to_first = _walk(kernel, marks, threads, tell)
+        observed = seen is None
         if seen is None:
             by_item = [np.add.reduceat(one, design.starts[:-1]) for one in (to_all, to_first)]
             seen = KernelSums(design.sizes.astype(np.float64), design.labels == 0, *by_item)
-        found = _of_arrangements(seen, design, arrangements, inside)
+        found = _of_arrangements(to_all, design, marks, inside)
+        done += len(found)
         if observed:
             threshold, found = float(found[0]) - TIE * seen.variation, found[1:]
         b += int(np.count_nonzero(~(found < threshold)))
-        done += len(found)
     if seen is None:
         raise ValueError("A permutation test needs an arrangement.")
     return MmdTest(seen, PermutationTest.of(b, count, exact, level))
@@ -224,40 +221,47 @@ def gaussian_test(
 
 def _passes(
     design: Design, exact: bool, count: int, key: NDArray[np.uint64], threads: int
-) -> Iterator[Items]:
-    """Arrangements, as many at a time as one walk over the kernel takes."""
-    size = max(1, min(MOST_AT_ONCE, MARK_BYTES // len(design.rows)))
-    if exact:
-        yield from design.all_arrangements(size)
-        return
-    for first in range(0, count, size):
-        stop = min(first + size, count)
+) -> Iterator[Marks]:
+    """
+    1 for each row whose item stands in group 0 of an arrangement, (n, p), that of the data first.
 
-        def draw(start: int, stop: int = stop) -> Items:
-            return design.arrangements(key, start, min(DRAWN_AT_ONCE, stop - start))
+    As many arrangements at a time as one walk over the kernel takes.
+    """
 
-        starts = range(first, stop, DRAWN_AT_ONCE)
-        yield np.vstack(list(ordered_map(draw, starts, threads)))
+    def draw(start: int) -> Items:
+        return design.arrangements(key, start, min(DRAWN_AT_ONCE, count - start))
+
+    batches = (
+        design.all_arrangements(DRAWN_AT_ONCE)
+        if exact
+        else ordered_map(draw, range(0, count, DRAWN_AT_ONCE), threads)
+    )
+    most = max(1, min(MOST_AT_ONCE, MARK_BYTES // len(design.rows)))
+    left = count + 1
+    marks, filled = np.zeros((design.items, min(most, left)), np.uint8), 0
+    for batch in chain([design.places.astype(np.uint32)[None]], batches):
+        while len(batch):
+            some, batch = np.split(batch, [marks.shape[1] - filled])
+            part = np.zeros(some.shape, np.uint8)
+            np.put_along_axis(part, some[:, : design.groups[1]].astype(np.int64), 1, axis=1)
+            marks[:, filled : filled + len(some)] = part.T
+            filled += len(some)
+            if filled == marks.shape[1]:
+                yield marks if design.items == len(design.rows) else marks.repeat(design.sizes, 0)
+                left -= filled
+                marks, filled = np.zeros((design.items, min(most, left)), np.uint8), 0
 
 
-def _marks(arrangements: Items, design: Design) -> Marks:
-    """1 for each row whose item stands in group 0 of an arrangement, (n, p)."""
-    marks = np.zeros(arrangements.shape, np.uint8)
-    np.put_along_axis(marks, arrangements[:, : design.groups[1]].astype(np.int64), 1, axis=1)
-    by_item = np.ascontiguousarray(marks.T)
-    return by_item if design.items == len(design.rows) else by_item.repeat(design.sizes, axis=0)
-
-
-def _of_arrangements(
-    seen: KernelSums, design: Design, arrangements: Items, inside: Floats
-) -> Floats:
-    first = [np.zeros((len(arrangements), 2)) for _ in range(3)]
-    for values, out in zip((seen.to_all, seen.sizes, np.square(seen.sizes)), first, strict=True):
-        add_by_group(values, arrangements, design.groups, out)
-    to_all, rows, own = (one[:, 0] for one in first)
-    n, squares = np.float64(seen.sizes.sum()), np.float64(np.square(seen.sizes).sum())
-    total = np.float64(seen.to_all.sum())
-    return np.asarray(unbiased(inside, to_all, total, n, squares, rows, own))
+def _of_arrangements(to_all: Floats, design: Design, marks: Marks, inside: Floats) -> Floats:
+    """MMD^2 of each arrangement from what its first sample sums to."""
+    sizes = design.sizes.astype(np.float64)
+    by_row = np.stack([to_all, np.ones(len(to_all)), np.repeat(sizes, design.sizes)])
+    first = np.zeros((3, marks.shape[1]))
+    for start in range(0, len(marks), TILE):
+        rows = slice(start, start + TILE)
+        first += by_row[:, rows] @ marks[rows].astype(np.float64)
+    n, squares, total = sizes.sum(), np.square(sizes).sum(), to_all.sum()
+    return np.asarray(unbiased(inside, first[0], total, n, squares, first[1], first[2]))
 
 
 def _walk(

@@ -42,9 +42,10 @@ class PairedT:
     @property
     def p(self) -> float | None:
         """Two-sided p of the mean being 0."""
-        if self.sd == 0:
+        if self.effect is None:
             return None
-        return float(2 * special.stdtr(self.pairs - 1, -abs(self.mean) / self.error))
+        t = abs(self.effect) * math.sqrt(self.pairs)
+        return float(2 * special.stdtr(self.pairs - 1, -t))
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """Of the mean."""

@@ -30,7 +30,7 @@ def resampled_t(values: Floats, resamples: int, seed: int, threads: int) -> Floa
 
     Notes
     -----
-    Time O(B G c); memory three copies of the values, and 16 MiB of counts a thread.
+    Time O(B G c); memory four copies of the values, and 16 MiB of counts a thread.
 
     References
     ----------

@@ -141,7 +141,7 @@ def two_sample_jackknife_t(
     )
 
 
-def clopper_pearson(total: float, units: int, level: float) -> tuple[float, float]:
+def clopper_pearson(total: float, units: float, level: float) -> tuple[float, float]:
     """
     Exact binomial interval of a share, by its beta quantiles; `total` may be fractional.
 

@@ -132,10 +132,11 @@ def test_every_effect_and_its_interval_are_refits_by_hand(
     for name, value in (("spread_ratio", found.spread_ratio), ("scale_ratio", found.scale_ratio)):
         assert value.estimate == pytest.approx(whole[name])
         assert (value.interval.low, value.interval.high) == pytest.approx(np.exp(on(name, np.log)))
-    low, high = on("r2", lambda share: share)
+    low, high = on("r2", np.sqrt)
+    added = whole["r2"] * noise / plain
     assert found.r2.estimate == pytest.approx(whole["r2"])
-    assert found.r2.interval.low == pytest.approx(max(0, low))
-    assert found.r2.interval.high == pytest.approx(high)
+    assert found.r2.interval.low == pytest.approx(max(0, max(0, low) ** 2 - added))
+    assert found.r2.interval.high == pytest.approx(high**2)
     assert found.baseline.spread == pytest.approx(under)
     assert (found.baseline.units, found.batch.units) == ((6, 7) if grouped else (24, 31))
     assert found.r2.interval.unit == ("unit" if grouped else "row")
@@ -490,3 +491,20 @@ def test_a_census_has_no_intervals() -> None:
     found = drift.run(context, inputs, drift.params(**PARAMS, census=True))
     for value in (found.mean_shift, found.classifier.auc, found.mmd.gaussian):  # type: ignore[attr-defined]
         assert value.undefined["interval"].code == "census"
+
+
+def test_an_auc_of_unequal_units_has_the_interval_of_few(run: Callable[..., Any]) -> None:
+    """By hand: units of 40 and 9 x 1 rows weigh as much as (49^2)/(40^2 + 9) = 1.49 equal ones."""
+    rng = np.random.default_rng(2)
+    names = ["giant"] * 80 + [f"row {i}" for i in range(18)]
+    found, _ = run(
+        drift, baseline=rng.normal(size=(98, 3)), batch=rng.normal(size=(98, 3)), params=PARAMS,
+        baseline_units=names, batch_units=[f"other {name}" for name in names],
+    )  # fmt: skip
+    interval = found.classifier.auc.interval
+    assert interval.high - interval.low > 0.9
+    equal, _ = run(
+        drift, baseline=rng.normal(size=(98, 3)), batch=rng.normal(size=(98, 3)), params=PARAMS
+    )
+    narrow = equal.classifier.auc.interval
+    assert narrow.high - narrow.low < 0.4

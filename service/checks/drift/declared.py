@@ -149,8 +149,8 @@ class Drift(Results):
 
         classifier, mmd = self.classifier, self.mmd
         return [
-            f"The means lie {self.mean_shift:.4f} of the baseline's spread apart (0 is no drift; as "
-            f"they are {ratio(self.mean_shift_plain)}, where sampling alone gives about "
+            f"The means lie {self.mean_shift:.4f} roots of the baseline's spread apart (0 is no drift; "
+            f"as they are {ratio(self.mean_shift_plain)}, where sampling alone gives about "
             f"{ratio(self.mean_shift_expected)}).",
             f"The sides hold {self.r2:.4f} of all variation between them (no drift "
             f"{ratio(self.r2_expected)}), p {p(self.permanova.p)}; the batch spreads "

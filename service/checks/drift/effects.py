@@ -12,7 +12,14 @@ from service.checks.drift.sides import ZERO_TOTAL, Sides
 from service.numerics.rows import Floats
 from service.numerics.shift import Shift, Steadied
 
-ZERO_SPREAD = Undefined(code="zero_spread", message="The rows of one side are equal.")
+ZERO_SPREAD = Undefined(
+    code="zero_spread", message="The rows of one side are equal, or nearly so beside the other."
+)
+
+FEW_EFFECTIVE = Undefined(
+    code="few_effective_units",
+    message="One unit holds most rows of a side: what sampling adds cannot be told from the others.",
+)
 
 
 def side_of(sides: Sides, seen: Shift, side: int) -> DriftSide:
@@ -38,7 +45,7 @@ def effects_of(sides: Sides, seen: Shift, without: Shift, gap2: float) -> dict[s
             if sides.tight[0]
             else _shift_of_mean(sides, seen, without, gap2)
         ),
-        "r2": _r2(sides, seen, without),
+        "r2": _r2(sides, seen, without, gap2),
         "spread_ratio": sides.estimated(reason, np.empty(len(sides.sample)))
         if any(sides.tight)
         else _ratio(sides, *seen.spread, *without.spread),
@@ -56,7 +63,7 @@ def _shift_of_mean(sides: Sides, seen: Shift, without: Shift, gap2: float) -> di
     return {
         "mean_shift": sides.estimated(_root(square), left_out, scale),
         "mean_shift_plain": float(np.sqrt(gap2 / base)),
-        "mean_shift_expected": _root(steady.noise),
+        "mean_shift_expected": _root(steady.noise) if steady.noise > 0 else FEW_EFFECTIVE,
     }
 
 
@@ -64,11 +71,14 @@ def _root(square: float) -> float:
     return float(np.sqrt(max(0.0, square)))
 
 
-def _r2(sides: Sides, seen: Shift, without: Shift) -> Estimate:
+def _r2(sides: Sides, seen: Shift, without: Shift, gap2: float) -> Estimate:
+    """R2, its interval on the scale of its root; sampling adds to it, which the low end leaves out."""
     if sides.flat:
         return sides.estimated(ZERO_TOTAL, np.empty(len(sides.sample)))
-    scale = Scale(float(seen.r2), lambda share: min(1.0, max(0.0, share)))
-    return sides.estimated(float(seen.r2), np.asarray(without.r2), scale)
+    share = float(seen.r2)
+    added = share * max(0.0, gap2 - float(seen.distance2)) / gap2 if gap2 > 0 else 0.0
+    scale = Scale(_root(share), lambda root: min(1.0, max(0.0, root)) ** 2, added, 0.0)
+    return sides.estimated(share, np.sqrt(np.asarray(without.r2)), scale)
 
 
 def _ratio(sides: Sides, under: Any, over: Any, unders: Any, overs: Any) -> Estimate:

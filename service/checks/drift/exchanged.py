@@ -13,7 +13,7 @@ from service.numerics.permanova import Slabs, between_test, expected_between
 from service.numerics.permutation_test import PermutationTest
 from service.numerics.rows import Floats
 
-FEWEST_DISPERSED = 5
+FEWEST_DISPERSED = 10
 NO_SPREAD = 1e-20
 ZERO_WITHIN = Undefined(
     code="zero_within", message="The rows of each side are equal: nothing varies inside the sides."
@@ -37,7 +37,7 @@ def permanova_of(
         expected = expected_between(x, sides.design)
     f: float | Undefined = ZERO_WITHIN
     f2: float | Undefined = ZERO_WITHIN
-    between, sizes = parts.ss_total - parts.ss_within, parts.counts.astype(np.float64)
+    between, sizes = max(0.0, parts.ss_total - parts.ss_within), parts.counts.astype(np.float64)
     if not all(sides.tight):
         f = between / (parts.ss_within / (parts.n - 2))
         f2 = between / float(((1 - sizes / parts.n) * parts.within / (sizes - 1)).sum())

@@ -179,7 +179,8 @@ def shared_rows(context: Context, inputs: DriftInputs) -> int:
         context.warn(
             "same_rows" if whole else "shared_rows",
             f"{'All' if whole else shared} of the {batch.n} rows of the batch are rows of the "
-            "baseline: the sides are not independent, and tests find too little.",
+            "baseline: where they are the same items, the sides are not independent and tests find "
+            "too little.",
             "results/shared_rows",
         )
     return shared

@@ -27,6 +27,9 @@ Place = tuple[str, int | None]
 FEWEST_RESAMPLED = 20
 COLUMN_BYTES = 64 << 20
 NOT_ESTIMABLE = Undefined(code="not_estimable", message="No spread, or too few units, or a census.")
+FEW_DIFFER = Undefined(
+    code="few_differ", message="Too few units differ: some resamples of them do not vary."
+)
 NOT_RESAMPLED = Undefined(
     code="not_resampled",
     message=f"Made for {FEWEST_RESAMPLED} or more groups or queries, where `bootstrap` is on.",
@@ -126,14 +129,13 @@ def _together(
 def _simultaneous(
     summary: Summary, changes: list[_Change], t: Floats
 ) -> list[Interval] | Undefined:
-    usable = t[np.isfinite(t).all(axis=1)]
-    if len(usable) < 0.99 * len(t):
-        return NOT_ESTIMABLE
+    if not np.isfinite(t).all():
+        return FEW_DIFFER
     values = np.array([change.found.estimate for change in changes])
     errors = np.array([change.error for change in changes])
     found = simultaneous(
         values,
-        values + usable * errors,
+        values + t * errors,
         errors,
         np.zeros(len(changes)),
         min(int(np.isfinite(change.own).sum()) for change in changes),

@@ -147,7 +147,7 @@ def _warn(
 ) -> None:
     for name, contrast in results.contrasts.items():
         where = f"results/contrasts/{name}"
-        if contrast.seeds < FEW_SEEDS:
+        if contrast.seeds < FEW_SEEDS and not params.census:
             reach = t_quantile((1 + params.level) / 2, contrast.seeds - 1)
             context.warn(
                 "few_seeds",
