@@ -235,6 +235,8 @@ def estimate_of(
     unit: Unit,
     share: float | None = None,
     changes: Floats | None = None,
+    weights: Floats | None = None,
+    trials: float | None = None,
 ) -> Estimate:
     """
     An estimate with the interval its leave-one-out values allow.
@@ -247,6 +249,7 @@ def estimate_of(
     unit : what `deleted` leaves out
     share : mean over units of each unit's share, where the value is a share in [0, 1]
     changes : (G,) each unit's own change, where the value is a difference of two paired shares
+    weights, trials : of these, where units do not weigh the same; see `share_change_interval`
     """
     if isinstance(value, Undefined):
         return cast(Estimate, Estimate.build(estimate=value, interval=value))
@@ -264,9 +267,11 @@ def estimate_of(
             message=f"The value is undefined when some {unit} is left out.",
         )
     elif share is not None:
-        interval = share_interval(value, deleted, share, params.level, unit)
+        interval = share_interval(value, deleted, share, params.level, unit, trials)
     elif changes is not None:
-        interval = share_change_interval(value, deleted, changes, params.level, unit)
+        interval = share_change_interval(
+            value, deleted, changes, params.level, unit, weights, trials
+        )
     else:
         interval = jackknife_t(value, deleted, params.level, unit)
     return cast(Estimate, Estimate.build(estimate=value, interval=interval))
@@ -403,6 +408,9 @@ def mean_of_means(
     """
     found = class_means(values, codes, of_row)
     if kind == "change":
-        return estimate_of(found.value, found.deleted, params, unit, changes=found.own)
-    share = float(found.own.mean())
-    return estimate_of(found.value, found.deleted, params, unit, share=share)
+        return estimate_of(
+            found.value, found.deleted, params, unit,
+            changes=found.cells, weights=found.weights, trials=found.trials,
+        )  # fmt: skip
+    share = min(float(found.weights @ found.cells), 1.0)
+    return estimate_of(found.value, found.deleted, params, unit, share=share, trials=found.trials)

@@ -21,12 +21,18 @@ class ClassMeans:
     ----------
     value : float
     deleted : (G,) without each unit; NaN where no row would be left
-    own : (G,) of the rows of each unit alone
+    cells : (c,) mean of the rows of each unit in each class it has rows of
+    weights : (c,) theirs where classes weigh the same, and so do the units of one; 1 in all
+    trials : float
+        Classes times the fewest units of one: a class of few is known no better than they allow,
+        however many units the others have.
     """
 
     value: float
     deleted: Floats
-    own: Floats
+    cells: Floats
+    weights: Floats
+    trials: float
 
 
 def class_means(values: Floats, codes: Codes, of_row: Codes) -> ClassMeans:
@@ -44,8 +50,8 @@ def class_means(values: Floats, codes: Codes, of_row: Codes) -> ClassMeans:
     _, owner = np.unique(of_row, return_inverse=True)
     counts = np.bincount(kind)
     means = np.bincount(kind, weights=values) / counts
-    cells, cell = np.unique(owner * len(counts) + kind, return_inverse=True)
-    owner, kind = np.divmod(cells, len(counts))
+    pairs, cell = np.unique(owner * len(counts) + kind, return_inverse=True)
+    owner, kind = np.divmod(pairs, len(counts))
     size, total = np.bincount(cell), np.bincount(cell, weights=values)
     left = counts[kind] - size
     moved = (size * means[kind] - total) / np.maximum(left, 1)
@@ -53,5 +59,11 @@ def class_means(values: Floats, codes: Codes, of_row: Codes) -> ClassMeans:
     remaining = len(counts) - np.bincount(owner, weights=lost)
     sums = means.sum() + np.bincount(owner, weights=np.where(lost, -means[kind], moved))
     deleted = np.divide(sums, remaining, out=np.full(len(sums), np.nan), where=remaining > 0)
-    own = np.bincount(owner, weights=total / size) / np.bincount(owner)
-    return ClassMeans(float(means.mean()), deleted, own)
+    units = np.bincount(kind)
+    return ClassMeans(
+        float(means.mean()),
+        deleted,
+        cells=total / size,
+        weights=1 / (units[kind] * len(counts)),
+        trials=float(len(counts) * units.min()),
+    )

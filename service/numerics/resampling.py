@@ -11,6 +11,7 @@ from service.numerics.rows import Floats
 from service.references import Model
 
 FEWEST_UNITS = 5
+NO_SPREAD = 1e-12
 Unit = Literal["group", "row", "unit", "seed", "permutation"]
 
 
@@ -168,7 +169,12 @@ def clopper_pearson(total: float, units: float, level: float) -> tuple[float, fl
 
 
 def share_interval(
-    estimate: float, deleted: Floats, mean_of_units: float, level: float, unit: Unit
+    estimate: float,
+    deleted: Floats,
+    mean_of_units: float,
+    level: float,
+    unit: Unit,
+    trials: float | None = None,
 ) -> Interval:
     """
     Outer envelope of the jackknife-t and Clopper-Pearson intervals of a share.
@@ -183,9 +189,12 @@ def share_interval(
         Plain mean over units of each unit's own share.
     level : float in (0, 1)
     unit : "group" or "row"
+    trials : float
+        Of units that weigh differently, how many of equal weight they are worth; by default all.
     """
     jackknife = jackknife_t(estimate, deleted, level, unit)
-    low, high = clopper_pearson(mean_of_units * len(deleted), len(deleted), level)
+    trials = float(len(deleted)) if trials is None else trials
+    low, high = clopper_pearson(mean_of_units * trials, trials, level)
     return Interval(
         low=max(0.0, min(jackknife.low, low)),
         high=min(1.0, max(jackknife.high, high)),
@@ -197,7 +206,13 @@ def share_interval(
 
 
 def share_change_interval(
-    estimate: float, deleted: Floats, changes: Floats, level: float, unit: Unit
+    estimate: float,
+    deleted: Floats,
+    changes: Floats,
+    level: float,
+    unit: Unit,
+    weights: Floats | None = None,
+    trials: float | None = None,
 ) -> Interval:
     """
     Outer envelope of the jackknife-t and exact intervals of a difference of two paired shares.
@@ -209,15 +224,22 @@ def share_change_interval(
     ----------
     estimate : float in [-1, 1]
     deleted : (G,) float64, G >= 5
-    changes : (G,) float64 in [-1, 1]
+    changes : (c,) float64 in [-1, 1]
         Each unit's own change.
     level : float in (0, 1)
     unit : "group" or "row"
+    weights : (c,) float64
+        What each change weighs, 1 in all; by default they weigh the same.
+    trials : float
+        How many units of equal weight they are worth; by default all.
     """
     jackknife = jackknife_t(estimate, deleted, level, unit)
-    units, half = len(changes), (1 + level) / 2
-    gains = clopper_pearson(float(np.maximum(changes, 0).sum()), units, half)
-    losses = clopper_pearson(float(np.maximum(-changes, 0).sum()), units, half)
+    half = (1 + level) / 2
+    trials = float(len(changes)) if trials is None else trials
+    weights = np.full(len(changes), 1 / len(changes)) if weights is None else weights
+    gained, lost = (float(weights @ np.maximum(side, 0)) for side in (changes, -changes))
+    gains = clopper_pearson(min(gained, 1.0) * trials, trials, half)
+    losses = clopper_pearson(min(lost, 1.0) * trials, trials, half)
     return Interval(
         low=max(-1.0, min(jackknife.low, gains[0] - losses[1])),
         high=min(1.0, max(jackknife.high, gains[1] - losses[0])),
@@ -323,8 +345,8 @@ def simultaneous(
 
 
 def t_test(estimate: float, error: float, units: int) -> float | None:
-    """Two-sided p of estimate / error on Student's t with units - 1 degrees; None without error."""
-    if error == 0:
+    """Two-sided p of estimate / error on Student's t with units - 1 degrees; None without spread."""
+    if error * np.sqrt(units) <= NO_SPREAD * max(1.0, abs(estimate)):
         return None
     return float(2 * special.stdtr(units - 1, -abs(estimate) / error))
 

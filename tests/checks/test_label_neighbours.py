@@ -265,8 +265,11 @@ def test_every_interval_is_a_refit_without_each_unit(
         chosen = [kept & (labels == c) for c in range(4)]
         return float(np.mean([own[rows].mean() for rows in chosen if rows.any()]))
 
-    every = [(got.micro, micro, np.ones(63, bool)), (got.macro, macro, labels < 4)]
-    for measured, statistic, rows in every:
+    every = [
+        (got.micro, micro, np.ones(63, bool), [labels >= 0]),
+        (got.macro, macro, labels < 4, [labels == c for c in range(4)]),
+    ]
+    for measured, statistic, rows, classes in every:
         names = np.unique(units[rows])
         refits = sorted(statistic(units != name) for name in names)
         assert any(
@@ -276,10 +279,12 @@ def test_every_interval_is_a_refit_without_each_unit(
         low, high = t_interval(
             lambda kept, s=statistic, r=rows: s(spread(kept, r)), units[rows], level
         )
-        total = sum(statistic(rows & (units == name)) for name in names)
+        parts = [[own[c & (units == name)].mean() for name in np.unique(units[c])] for c in classes]
+        trials = len(classes) * min(map(len, parts))
+        total = trials * np.mean([np.mean(part) for part in parts])
         tail = (1 - level) / 2
-        exact_low = stats.beta.ppf(tail, total, len(names) - total + 1)
-        exact_high = stats.beta.ppf(1 - tail, total + 1, len(names) - total)
+        exact_low = stats.beta.ppf(tail, total, trials - total + 1)
+        exact_high = stats.beta.ppf(1 - tail, total + 1, trials - total)
         interval = measured.precision[got.k].interval
         assert interval.low == pytest.approx(max(0, min(low, exact_low)), rel=1e-9)
         assert interval.high == pytest.approx(min(1, max(high, exact_high)), rel=1e-9)

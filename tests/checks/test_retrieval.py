@@ -370,3 +370,17 @@ def test_intervals_of_all_pairs_say_why_there_are_none(few: dict[str, Any]) -> N
     test = found.differences["b"]["a"].tests.mrr
     expected = "not_estimable" if "census" in few else "not_resampled"
     assert test.undefined["simultaneous"].code == expected
+
+
+def test_a_change_of_few_queries_has_no_interval_of_all_pairs() -> None:
+    """By hand: three of 60 ranks differ, so that some resamples of 60 hold none of them."""
+    documents = np.eye(60)
+    queries, other = documents.copy(), documents.copy()
+    for i in (3, 20, 41):
+        other[i] = documents[i] + 2 * documents[(i + 1) % 60]
+    found = run(
+        {"a": (queries, documents), "b": (other, documents)}, [[i] for i in range(60)], ks=[1]
+    )
+    test = found.differences["b"]["a"].tests.mrr
+    assert test.p is not None
+    assert test.undefined["simultaneous"].code == "few_differ"

@@ -31,5 +31,14 @@ def test_each_unit_is_left_out_and_each_stands_alone(rows: list[tuple[float, int
     assert got.value == pytest.approx(plain(values, codes), abs=1e-12)
     without = [plain(values[units != one], codes[units != one]) for one in names]
     assert got.deleted == pytest.approx(np.array(without), abs=1e-12, nan_ok=True)
-    alone = [plain(values[units == one], codes[units == one]) for one in names]
-    assert got.own == pytest.approx(np.array(alone), abs=1e-12)
+    kinds = sorted(set(codes.tolist()))
+    cells = [
+        (values[inside].mean(), 1 / len(set(units[codes == kind].tolist())) / len(kinds))
+        for one in names
+        for kind in kinds
+        if (inside := (units == one) & (codes == kind)).any()
+    ]
+    assert got.cells == pytest.approx(np.array([mean for mean, _ in cells]), abs=1e-12)
+    assert got.weights == pytest.approx(np.array([weight for _, weight in cells]), abs=1e-12)
+    fewest = min(len(set(units[codes == kind].tolist())) for kind in kinds)
+    assert got.trials == len(kinds) * fewest

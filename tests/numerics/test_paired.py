@@ -102,3 +102,12 @@ def test_no_number_of_pairs_shows_nothing() -> None:
     """Above a million there is no answer."""
     assert pairs_for_effect(0.0, 0.05) is None
     assert pairs_for_effect(1e-6, 0.05) is None
+
+
+def test_differences_of_the_smallest_size_have_a_p() -> None:
+    """By hand: t does not change with the unit, down to where numbers end."""
+    large = paired_t(np.array([2.0, 0, 4, 0]), np.zeros(4))
+    small = paired_t(np.array([2.0, 0, 4, 0]) * 2.0**-1060, np.zeros(4))
+    assert small.p == pytest.approx(large.p, rel=1e-3)
+    tiny = paired_t(np.array([5e-324, 0, 1e-323, 0]), np.zeros(4))
+    assert tiny.p is None or 0 < tiny.p <= 1

@@ -393,3 +393,11 @@ def test_two_samples_without_spread_have_an_interval_without_width() -> None:
     """Closed form."""
     got = two_sample_jackknife_t(1.0, np.ones(5), np.ones(6), 0.95, "row")
     assert (got.low, got.high) == (1, 1)
+
+
+def test_units_that_all_change_alike_have_no_p() -> None:
+    """By hand: their spread is rounding, and a t of 1e15 would be no finding."""
+    same = np.full(10, 1 / 3)
+    deleted = (same.sum() - same) / 9
+    assert t_test(1 / 3, jackknife_se(deleted + 1e-16 * np.arange(10)), 10) is None
+    assert t_test(1 / 3, 1e-4, 10) is not None

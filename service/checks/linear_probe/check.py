@@ -236,9 +236,9 @@ class _Probed:
         if not len(chosen[0]) or self.params.census:
             return None
         found = class_means(*chosen)
-        if len(found.own) < FEWEST_UNITS or not np.isfinite(found.deleted).all():
+        if len(found.deleted) < FEWEST_UNITS or not np.isfinite(found.deleted).all():
             return None
-        return t_test(found.value, jackknife_se(found.deleted), len(found.own))
+        return t_test(found.value, jackknife_se(found.deleted), len(found.deleted))
 
     def _differences(self, models: dict[str, _Found]) -> dict[str, dict[str, ProbeDifference]]:
         """Paired differences of all pairs of models, in request order."""
