@@ -13,7 +13,7 @@ from service.numerics.permanova import Slabs, between_test, expected_between
 from service.numerics.permutation_test import PermutationTest
 from service.numerics.rows import Floats
 
-FEWEST_DISPERSED = 10
+FEWEST_DISPERSED = 5
 NO_SPREAD = 1e-20
 ZERO_WITHIN = Undefined(
     code="zero_within", message="The rows of each side are equal: nothing varies inside the sides."
