@@ -340,7 +340,8 @@ def unpaired_estimate(
         interval = two_sample_jackknife_t(at, *without, params.level, unit)
         if scale is not None:
             low = max(scale.back(interval.low) - scale.bias, scale.least)
-            ends = {"low": low, "high": scale.back(interval.high)}
+            high = scale.back(interval.high)
+            ends = {"low": min(low, value), "high": max(high, value)}  # back and forth is rounding
             interval = interval.model_copy(update=ends)
         if trials is not None:
             interval = _no_narrower_than_exact(value, interval, trials)

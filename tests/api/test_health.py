@@ -134,7 +134,10 @@ def test_limits_are_those_of_the_service(knock: Any, services: Services) -> None
     assert door.get("/v1/limits").json() == {
         "body_bytes": 5, "text_bytes": 4, "csv_bytes": 3, "rows": 2, "dimensions": 1,
         "queue_depth": 7, "wait_s": 60, "deadline_s": 9,
-        "rows_per_check": {"cosine_floor": 200_000},
+        "rows_per_check": {
+            "cosine_floor": 200_000, "linear_probe": 50_000, "stress_response": 50_000,
+            "seed_contrasts": 2000,
+        },
         "requests_per_minute": {"uploads": 1200, "submits": 6000, "polls": 30_000},
         "project_jobs": 5000, "project_bytes": 2**38, "used": {"jobs": 0, "bytes": 0},
     }  # fmt: skip

@@ -183,15 +183,8 @@ def variants(check: Check, made: Made) -> list[dict[str, list[Any]]]:
     return [required(check, made), every] if every else [{}]
 
 
-def results(
-    check: Check,
-    made: Made,
-    labels: dict[str, list[Any]] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    params: dict[str, Any] | None = None,
-    context: Context | None = None,
-) -> Any:
+def filled(check: Check, made: Made, labels: dict[str, list[Any]] | None = None) -> Any:
+    """Inputs of a check from arrays by slot, or by slot and model; tables are those of `TABLES`."""
     inputs: dict[str, Any] = {}
     for name, rows in made.items():
         put(inputs, name, rows)
@@ -201,9 +194,21 @@ def results(
             inputs[slot.name] = Dataset(None, None, {key: Labels.of(some) for key, some in found})
     for name, values in (labels or required(check, made)).items():
         inputs[name] = encoded(check, name, values)
+    return check.inputs(**inputs)
+
+
+def results(
+    check: Check,
+    made: Made,
+    labels: dict[str, list[Any]] | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    params: dict[str, Any] | None = None,
+    context: Context | None = None,
+) -> Any:
     return check.run(
         context or Context(seed=seed, threads=threads),
-        check.inputs(**inputs),
+        filled(check, made, labels),
         check.params(**{**few(check), **(params or {})}),
     )
 

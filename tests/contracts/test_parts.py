@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from service.blocks import Plan, join
-from service.check import Check, Context, Inputs
+from service.check import Check, Context
 from service.checks import CATALOGUE
 from tests.chaos.checks.nearest import nearest
 
-from .test_catalogue import Made, encoded, few, make, put, required
+from .test_catalogue import few, filled, make
 
 ROWS = 60
 SMALL = 8
@@ -20,20 +20,11 @@ SMALL = 8
 CHECKS = (*CATALOGUE, nearest)
 
 
-def ready(check: Check, made: Made) -> Inputs:
-    """Inputs of a check from arrays by slot, or by slot and model."""
-    inputs: dict[str, Any] = {}
-    for name, rows in made.items():
-        put(inputs, name, rows)
-    columns = {name: encoded(check, name, values) for name, values in required(check, made).items()}
-    return check.inputs(**inputs, **columns)
-
-
 @pytest.mark.parametrize("check", CHECKS, ids=[check.kind for check in CHECKS])
 def test_shards_change_no_byte(check: Check, small_blocks: Any) -> None:
     """A check that is not cut is one block; the others give equal arrays and results for 2 and 7."""
     small_blocks(SMALL)
-    inputs, params = ready(check, make(check, np.random.default_rng(7), ROWS)), few(check)
+    inputs, params = filled(check, make(check, np.random.default_rng(7), ROWS)), few(check)
     given = check.params(**params)
     blocks = check.blocks(inputs, given)
     if check.parts is None:
