@@ -551,6 +551,28 @@ def test_labels_without_train_rows_count_in_accuracy_alone(run: Callable[..., An
     assert got.probe_floor_balanced == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_that_rank_restriction_does_not_reach_tell_a_probe_nothing(
+    run: Callable[..., Any], dtype: type[np.floating], seed: int
+) -> None:
+    """Every second column is zero: half the directions hold all of the rows, and nothing is lost."""
+    rng = np.random.default_rng(seed)
+    kinds, train_kinds = rng.integers(0, 4, 120), rng.integers(0, 4, 120)
+    centres = rng.normal(size=(4, 16))
+    x, train = (centres[c] + 1.5 * rng.normal(size=(120, 16)) for c in (kinds, train_kinds))
+    x[:, ::2] = train[:, ::2] = 0
+    got, _ = run(
+        stress_response, vectors=x.astype(dtype), train=train.astype(dtype),
+        labels=kinds.tolist(), train_labels=train_kinds.tolist(),
+        params={"k": K, "severities": [0.5], "damages": ["rank_restriction"]},
+    )  # fmt: skip
+    found = got.conditions["rank_restriction_50"]
+    assert found.overlap[K].estimate == 1
+    assert found.probe_accuracy_change.estimate == 0
+    assert found.probe_train_accuracy == got.native.probe_train_accuracy
+
+
 def test_more_labels_than_fit_in_memory_are_not_learnt(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

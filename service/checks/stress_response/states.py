@@ -23,7 +23,7 @@ from service.numerics.damages import (
 from service.numerics.extremes import refuse_extremes
 from service.numerics.neighbours import silent
 from service.numerics.rows import Floats, Rows
-from service.numerics.spectrum import Triangle, reduced
+from service.numerics.spectrum import NO_SPREAD, Triangle, reduced
 
 TOO_FEW_DIRECTIONS, TIED_DIRECTIONS, NO_DEVIATION = 1, 2, 3
 """Why a damage cannot be done."""
@@ -154,12 +154,15 @@ class States:
             return Triangle(turn @ mean, inside, np.square(inside @ turn).sum(axis=0))
 
         made = projected(self.rows, turn, self.dtype, self.threads)
+        # standardising would blow up a coordinate of nothing but rounding
+        reached = np.linalg.norm(turn, axis=0) > NO_SPREAD
+        back = np.where(reached, turn, 0).astype(self.dtype)
         return State(
             rows=as_given(made, cosine=True, threads=self.threads),
             triangle=triangle,
             reach=self.given.rows.divisors,
             features=lambda: (
-                projected(self.train, turn, self.dtype, self.threads) @ turn.astype(self.dtype),
-                made @ turn.astype(self.dtype),
+                projected(self.train, turn, self.dtype, self.threads) @ back,
+                made @ back,
             ),
         )
