@@ -25,12 +25,14 @@ def measure(
     better: Literal["higher", "lower"] | None = None,
     invariance: tuple[Invariance, ...] = (),
     needs: tuple[str, ...] = (),
+    default: Any = ...,
 ) -> Any:
     """
     Declare a number that gates, dashboards and the catalogue know.
 
     `invariance` names the maps of the rows it finally uses that leave it unchanged; `needs`, the
-    roles and params without which it is null; a p-value that is a bare number has unit "p".
+    roles and params without which it is null; a p-value that is a bare number has unit "p";
+    `default` is for old reports.
     """
     declared: dict[str, Any] = {
         "unit": unit,
@@ -40,7 +42,7 @@ def measure(
         "invariance": list(invariance),
         "needs": list(needs),
     }
-    return Field(json_schema_extra={"measure": declared})
+    return Field(default=default, json_schema_extra={"measure": declared})
 
 
 def optional(*, needs: tuple[str, ...], default: Any = ...) -> Any:

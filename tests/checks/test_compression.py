@@ -405,6 +405,38 @@ def test_storage_on_top_is_fitted_on_train_rows_of_as_few_dimensions(
     assert got.variants[f"prefix_6_{scheme}"].bytes_per_vector == d
 
 
+def tied(x: Array, k: int) -> int:
+    """Rows whose k-th and next best cosine are one number, from the whole matrix."""
+    scores = unit(x) @ unit(x).T
+    np.fill_diagonal(scores, -np.inf)
+    ranked = -np.sort(-scores, axis=1)
+    return int((ranked[:, k - 1] - ranked[:, k] < 1e-12).sum())
+
+
+def test_ties_are_counted_and_said_for_the_rows_as_given_and_each_variant(
+    run: Callable[..., Any],
+) -> None:
+    """One coordinate leaves two cosines, and signs few; the order of the rows decides what is read."""
+    params = {"dims": [1, 6], "schemes": ["binary"], "k": 5}
+    got, context = run(compression, vectors=X, labels=LABELS, params=params)
+    assert got.native.unresolved == 0
+    assert got.variants["prefix_1"].unresolved == tied(X[:, :1], 5) > 70
+    assert got.variants["prefix_6"].unresolved == 0
+    signs = {one: got.variants[f"{one}_binary"].unresolved for one in ("native", "prefix_6")}
+    assert all(count > 40 for count in signs.values())
+    warned = {one.where: one.message for one in context.warnings if one.code == "ties"}
+    assert warned["results/variants/prefix_1/unresolved"].startswith(
+        "`prefix_1`: 80 rows have a tie"
+    )
+    assert "results/variants/prefix_6/unresolved" not in warned
+    assert any("`prefix_1`" in line and "a tie at place 5" in line for line in got.readings())
+    twice, context = run(compression, vectors=np.repeat(X[:20], 4, axis=0), params=FEW | {"k": 2})
+    assert twice.native.unresolved == 80
+    assert "results/native/unresolved" in {one.where for one in context.warnings}
+    none, _ = run(compression, vectors=X, params={"dims": [6, 12], "k": 5})
+    assert none.variants["prefix_12"].undefined["unresolved"].code == "not_fewer"
+
+
 def test_intervals_are_over_groups_and_a_change_never_has_one_without_width(
     run: Callable[..., Any], t_interval: Callable[..., tuple[float, float]]
 ) -> None:

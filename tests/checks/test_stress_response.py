@@ -507,6 +507,21 @@ def test_a_damage_that_cannot_be_done_is_null_with_its_reason(
     assert "cannot be measured" in got.readings()[0]
 
 
+def test_ties_are_said_of_every_state(run: Callable[..., Any]) -> None:
+    """On a line every cosine is 1 or -1: which neighbours are taken is the order of the rows."""
+    few = {"k": K, "severities": [0.99], "damages": ["rank_restriction", "noise"]}
+    got, context = run(stress_response, vectors=X, train=TRAIN, params=few, seed=SEED)
+    (warned,) = [one for one in context.warnings if one.code == "ties"]
+    assert warned.where == "results/conditions/rank_restriction_99/unresolved"
+    assert warned.message.startswith(
+        f"`rank_restriction_99`: {got.conditions['rank_restriction_99'].unresolved} rows have a tie"
+    )
+    assert any("a tie at place 5" in line for line in got.readings())
+    _, context = run(stress_response, vectors=np.repeat(X, 2, axis=0), train=TRAIN,
+                     params=few | {"k": 2}, seed=SEED)  # fmt: skip
+    assert "results/native/unresolved" in {one.where for one in context.warnings}
+
+
 def test_labels_that_cannot_be_learnt_say_why(run: Callable[..., Any]) -> None:
     few = {"k": K, "severities": [0.5], "damages": ["contraction"]}
 

@@ -164,6 +164,13 @@ class _Compared:
             found = search.nearest(Queries(rows, own=True), which, self.params.k, tell)
             ids[part] = found.ids
             unresolved += int((found.gap <= search.tau(search.norms[part])).sum())
+        if unresolved:
+            self.context.warn(
+                "ties",
+                f"`{kept.name}`: {unresolved} rows have a tie at place {self.params.k}; ties go to the "
+                "lower row.",
+                f"results/{_place(kept)}/unresolved",
+            )
         hits = None
         if self.inputs.labels is not None:
             codes = self.inputs.labels.codes
@@ -181,11 +188,10 @@ class _Compared:
             return None
         probed = self.probing.fitted(kept.like(self.reductions.train), kept.rows)
         if not probed.fitted.converged:
-            place = "native" if kept.name == "native" else f"variants/{kept.name}"
             self.context.warn(
                 "not_converged",
                 f"`{kept.name}`: the probe's optimiser ran out of iterations; raise `probe_max_iter`.",
-                f"results/{place}/probe/converged",
+                f"results/{_place(kept)}/probe/converged",
             )
         return probed
 
@@ -237,6 +243,7 @@ class _Compared:
                 retrieval=kept.why,
                 retrieval_change=kept.why,
                 zero_rows=kept.why,
+                unresolved=kept.why,
             )
         after = self._found(kept, step)
         if kept.rows.zero_rows:
@@ -265,12 +272,17 @@ class _Compared:
             **self._probe(after, before),
             **self._retrieval(after, before),
             zero_rows=kept.rows.zero_rows,
+            unresolved=after.unresolved,
         )
 
     def _change(self, before: _Found, after: _Found) -> Estimate:
         if before.hits is None or after.hits is None:
             return self._unknown(NO_LABELS)
         return mean_of(after.hits - before.hits, self.units, self.params, "change")
+
+
+def _place(kept: Kept) -> str:
+    return "native" if kept.name == "native" else f"variants/{kept.name}"
 
 
 def _frontier(native: Native, variants: dict[str, Variant], k: int) -> list[str]:

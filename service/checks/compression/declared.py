@@ -182,6 +182,10 @@ class Variant(ResultsAtK):
     retrieval_change: RetrievedChange | None = optional(needs=RANKED, default=None)
     zero_rows: int | None = measure(unit="rows", low=0, better="lower")
     """Rows of which nothing is left: they have no direction, and their cosines read 0."""
+    unresolved: int | None = measure(
+        unit="rows", low=0, better="lower", invariance=("row_scale",), default=None
+    )
+    """Rows whose last neighbour and the next row score the same within rounding: ties."""
 
 
 class Compression(Results):
@@ -217,6 +221,8 @@ class Compression(Results):
                 f"{self.overlap_chance:.4f} is chance); {found.changed_queries} of {self.n} rows have "
                 "another set"
             )
+            if found.unresolved:
+                line += f", {found.unresolved} have a tie at place {self.k}"
             change = found.label_precision_change[self.k]
             if change.estimate is not None:
                 line += f", label precision changes by {change:+.4f}"

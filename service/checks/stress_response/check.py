@@ -128,7 +128,9 @@ def stress_response(
 
 
 def _warn(context: Context, results: StressResponse) -> None:
+    _warn_of_ties(context, "native", results.native, results.k)
     for name, found in results.conditions.items():
+        _warn_of_ties(context, f"conditions/{name}", found, results.k)
         if found.zero_rows:
             context.warn(
                 "rows_read_as_zero",
@@ -146,6 +148,16 @@ def _warn(context: Context, results: StressResponse) -> None:
             context.warn(
                 why.code, f"`{name}` is not measured: {why.message}", f"results/conditions/{name}"
             )
+
+
+def _warn_of_ties(context: Context, place: str, found: Instruments, k: int) -> None:
+    if found.unresolved:
+        context.warn(
+            "ties",
+            f"`{place.removeprefix('conditions/')}`: {found.unresolved} rows have a tie at place {k}; "
+            "ties go to the lower row.",
+            f"results/{place}/unresolved",
+        )
 
 
 class _Summary:

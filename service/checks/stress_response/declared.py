@@ -233,6 +233,8 @@ class StressResponse(Results):
                     f" and a label precision of {precision:.4f} against {native:.4f} as given "
                     f"(random neighbours {self.label_floor:.4f})"
                 )
+            if last.unresolved:
+                line += f"; {last.unresolved} rows have a tie at place {self.k}"
             lines.append(f"{line}.")
         probed = last.probe_accuracy
         if probed.estimate is not None:
