@@ -16,6 +16,8 @@ from service.numerics.rows import Floats, Rows, blocks, ordered_map
 Codes = NDArray[np.int64]
 Stop = Literal["gradient", "loss", "iterations"]
 GRID = tuple(10.0**power for power in range(-2, 6))
+SMALLEST_C, LARGEST_C = 1e-9, 1e9
+FLAT = 1e-6  # of the mean loss at most, where it cannot be lowered any more
 MOST_CELLS = 1 << 24  # scores and gradients that take half a GiB while two threads compute
 HISTORY = 10  # pairs of gradients that L-BFGS keeps
 FARTHEST = 1e100  # of the train rows' largest: products with coefficients stay finite
@@ -61,7 +63,8 @@ class Fitted:
     constant : int
         Columns that do not vary over the rows fitted on.
     stop : "gradient", "loss" or "iterations"
-        The gradient fell to `tol`, the loss could not be lowered in float64, or iterations ran out.
+        The gradient fell to `tol`, one step lowered the loss by less than 64 eps, or iterations
+        ran out.
     """
 
     c: float
@@ -74,7 +77,8 @@ class Fitted:
 
     @property
     def converged(self) -> bool:
-        return self.stop != "iterations"
+        """Whether it stopped where the loss is flat."""
+        return self.stop == "gradient" or (self.stop == "loss" and self.gradient <= FLAT)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, recall_score
@@ -19,8 +20,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from service.check import Context
+from service.checks.compression import compression
 from service.checks.linear_probe import linear_probe
 from service.checks.linear_probe.dealing import dealt
+from service.checks.stress_response import stress_response
 from service.dataset import Dataset, Labels
 from service.errors import InvalidRequest, MissingLabels, ShapeMismatch, TooFewGroups, TooFewRows
 from service.gating import read_gate, run_gate
@@ -293,6 +296,30 @@ def test_each_bad_sign_of_the_optimiser_is_said() -> None:
     found = got.models["one"]
     assert (found.n_iter, found.stop, found.converged) == (2, "iterations", False)
     assert found.gradient > 1e-8
+
+
+def test_a_fit_that_got_no_further_on_a_slope_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No slope is flat enough: what float64 ends is then unfinished, and iterations are not blamed."""
+    monkeypatch.setattr("service.numerics.probe.FLAT", 0.0)
+    columns = {"labels": NAMES, "split": SPLIT}
+    got, context = probe(X, **columns, params={"c": 1.0, "tol": 1e-15})
+    found = got.models["one"]
+    assert (found.stop, found.converged) == ("loss", False)
+    (warned,) = context.warnings
+    assert (warned.code, warned.where) == ("not_converged", "results/models/one/converged")
+    assert f"no further after {found.n_iter} iterations" in warned.message
+    _, context = probe(X, **columns, params={"tol": 1e-15})
+    assert "tried_not_converged" in {one.code for one in context.warnings}
+
+
+@pytest.mark.parametrize("c", [0.99e-9, 1.01e9])
+def test_strengths_that_no_fit_can_follow_are_refused(c: float) -> None:
+    for params in ({"c": c}, {"cs": [1.0, c]}):
+        with pytest.raises(ValidationError):
+            linear_probe.params(**params)
+    for check in (compression, stress_response):
+        with pytest.raises(ValidationError):
+            check.params(probe_c=c)
 
 
 def test_features_of_any_scale_are_recovered_where_a_plain_fit_reads_chance() -> None:

@@ -24,6 +24,7 @@ from service.dataset import Dataset, Labels
 from service.errors import DimensionMismatch, InvalidRequest, TooFewRows
 from service.gating import read_gate, run_gate
 from service.numerics.damages import noisy, unit_direction
+from service.numerics.probe import Solver
 from service.operations import Services, perform, submit
 from service.request import parse_request
 from tests.stored_by_hand import top, unit
@@ -520,6 +521,22 @@ def test_ties_are_said_of_every_state(run: Callable[..., Any]) -> None:
     _, context = run(stress_response, vectors=np.repeat(X, 2, axis=0), train=TRAIN,
                      params=few | {"k": 2}, seed=SEED)  # fmt: skip
     assert "results/native/unresolved" in {one.where for one in context.warnings}
+
+
+def test_a_probe_that_stops_on_a_slope_is_said_of_every_state(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No slope is flat enough, and none falls to a tolerance below the rounding of the loss."""
+    monkeypatch.setattr("service.numerics.probe.FLAT", 0.0)
+    monkeypatch.setattr("service.numerics.probe.Solver", lambda: Solver(1e-15, 5000))
+    few = {"k": K, "severities": [0.5], "damages": ["contraction"]}
+    got, context = run(stress_response, vectors=X, train=TRAIN, labels=LABELS,
+                       train_labels=TRAIN_LABELS, params=few)  # fmt: skip
+    assert got.native.probe_converged is False
+    assert [one.where for one in context.warnings if one.code == "not_converged"] == [
+        "results/native/probe_converged",
+        "results/conditions/contraction_50/probe_converged",
+    ]
 
 
 def test_labels_that_cannot_be_learnt_say_why(run: Callable[..., Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import warnings
@@ -140,6 +141,16 @@ def test_how_the_optimiser_ended_is_said() -> None:
     finer = fit(X, Y, Z, 1.0, Solver(1e-15, 5000))
     assert (finer.stop, finer.converged) == ("loss", True)
     assert 1e-15 < finer.gradient < 1e-6
+
+
+def test_a_fit_that_stops_on_a_slope_has_not_converged() -> None:
+    """So strong a penalty that one small step ends the fit far from the bottom."""
+    found = fit(X, Y, Z, 1e-12)
+    assert (found.stop, found.converged) == ("loss", False)
+    assert found.gradient > 1e-4
+    for gradient, flat in ((1e-6, True), (1.1e-6, False), (np.inf, False), (np.nan, False)):
+        one = dataclasses.replace(found, gradient=gradient)
+        assert one.converged is flat
 
 
 def test_small_features_do_not_stop_the_optimiser_at_zero() -> None:

@@ -39,7 +39,7 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
 
 
 @check(
-    version=1,
+    version=2,
     title="What do fewer dimensions or bits lose?",
     question="What do fewer dimensions (prefix or PCA) or bits lose: neighbours, labels, a linear "
     "probe, retrieval; which choices does no other beat?",
@@ -190,7 +190,8 @@ class _Compared:
         if not probed.fitted.converged:
             self.context.warn(
                 "not_converged",
-                f"`{kept.name}`: the probe's optimiser ran out of iterations; raise `probe_max_iter`.",
+                f"`{kept.name}`: the probe's optimiser ran out of iterations or stopped on a slope; "
+                "raise `probe_max_iter`, or `probe_c`.",
                 f"results/{_place(kept)}/probe/converged",
             )
         return probed

@@ -20,6 +20,7 @@ from service.check import (
     vectors,
 )
 from service.dataset import Dataset, Labels
+from service.numerics.probe import LARGEST_C, SMALLEST_C
 from service.numerics.storage_schemes import SchemeName
 from service.relevance import Relevance
 
@@ -60,7 +61,7 @@ class CompressionParams(Params):
     """Storage schemes to try on top of each, and on all dimensions; none by default."""
     min_support: int = Field(default=10, ge=1)
     """Rows a label needs to count in the probe's balanced accuracy."""
-    probe_c: float = Field(default=1.0, ge=1e-12, le=1e12)
+    probe_c: float = Field(default=1.0, ge=SMALLEST_C, le=LARGEST_C)
     """Inverse strength of the probe's penalty: one for all variants, chosen by no search."""
     probe_tol: float = Field(default=1e-8, ge=1e-15, le=1)
     """Largest slope of its mean loss that ends a fit; 1e-4 is scikit-learn's own, and stops early."""
@@ -99,7 +100,8 @@ class Probe(Results):
     n_iter: int
     """Iterations of its optimiser."""
     converged: bool
-    """Whether it ended before iterations ran out."""
+    """Whether it ended where the loss is flat: on a slope of `probe_tol` or, where a step lowers it by
+    less than 64 eps, of 1e-6."""
 
 
 class ProbeChange(Results):

@@ -283,8 +283,7 @@ def _warn(context: Context, results: LinearProbe) -> None:
         if not found.converged:
             context.warn(
                 "not_converged",
-                f"`{name}`: the optimiser ran out of its {found.n_iter} iterations at a slope of "
-                f"{found.gradient:.1e}; raise `max_iter`.",
+                f"`{name}`: {_unfinished(found)}",
                 f"{at}/converged",
             )
         if found.c_at_edge:
@@ -305,6 +304,13 @@ def _warn(context: Context, results: LinearProbe) -> None:
             context.warn(
                 "tried_not_converged",
                 f"`{name}`: {len(unfinished)} of {len(found.tried)} fits that chose C ran out of "
-                "iterations; raise `max_iter`.",
+                "iterations or stopped on a slope; raise `max_iter`, or leave the smallest `cs` out.",
                 f"{at}/tried",
             )
+
+
+def _unfinished(found: ModelProbe) -> str:
+    at = f"{found.n_iter} iterations at a slope of {found.gradient:.1e}"
+    if found.stop == "iterations":
+        return f"the optimiser ran out of its {at}; raise `max_iter`."
+    return f"the optimiser got no further after {at}; a larger `c` is easier to fit."

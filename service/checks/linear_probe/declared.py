@@ -17,11 +17,11 @@ from service.check import (
 )
 from service.check import labels as column
 from service.dataset import Dataset, Labels
-from service.numerics.probe import GRID, Stop
+from service.numerics.probe import GRID, LARGEST_C, SMALLEST_C, Stop
 from service.references import Label
 
 SCALE: tuple[Invariance, ...] = ("uniform_scale",)
-Strength = Annotated[float, Field(ge=1e-12, le=1e12)]
+Strength = Annotated[float, Field(ge=SMALLEST_C, le=LARGEST_C)]
 
 
 class LinearProbeInputs(Inputs):
@@ -99,7 +99,7 @@ class TriedStrength(Results):
     n_iter: int
     """Iterations."""
     converged: bool
-    """Whether it ended before iterations ran out."""
+    """Whether it ended where the loss is flat."""
 
 
 class ModelProbe(Results):
@@ -122,10 +122,10 @@ class ModelProbe(Results):
     gradient: float
     """Largest slope of its mean loss where it ended."""
     stop: Stop
-    """Why it ended: the slope fell to `tol` (`gradient`), float64 could not lower the loss (`loss`), or
-    iterations ran out."""
+    """Why it ended: the slope fell to `tol` (`gradient`), one step lowered the loss by less than 64 eps
+    (`loss`), or iterations ran out."""
     converged: bool
-    """Whether it ended before iterations ran out."""
+    """Whether it ended where the loss is flat: by `gradient`, or by `loss` on a slope of 1e-6."""
     at_majority: bool
     """Whether it recovers train rows no better than giving all of them their commonest label."""
     constant_dimensions: int

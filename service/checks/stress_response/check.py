@@ -128,20 +128,14 @@ def stress_response(
 
 
 def _warn(context: Context, results: StressResponse) -> None:
-    _warn_of_ties(context, "native", results.native, results.k)
+    _warn_of(context, "native", results.native, results.k)
     for name, found in results.conditions.items():
-        _warn_of_ties(context, f"conditions/{name}", found, results.k)
+        _warn_of(context, f"conditions/{name}", found, results.k)
         if found.zero_rows:
             context.warn(
                 "rows_read_as_zero",
                 f"`{name}`: {found.zero_rows} rows are zero and have no direction; no cosine is read.",
                 f"results/conditions/{name}/zero_rows",
-            )
-        if found.probe_converged is False:
-            context.warn(
-                "not_converged",
-                f"`{name}`: the probe's optimiser ran out of iterations.",
-                f"results/conditions/{name}/probe_converged",
             )
         if found.zero_rows is None:
             why = found.undefined["zero_rows"]
@@ -150,13 +144,20 @@ def _warn(context: Context, results: StressResponse) -> None:
             )
 
 
-def _warn_of_ties(context: Context, place: str, found: Instruments, k: int) -> None:
+def _warn_of(context: Context, place: str, found: Instruments, k: int) -> None:
+    name = place.removeprefix("conditions/")
     if found.unresolved:
         context.warn(
             "ties",
-            f"`{place.removeprefix('conditions/')}`: {found.unresolved} rows have a tie at place {k}; "
-            "ties go to the lower row.",
+            f"`{name}`: {found.unresolved} rows have a tie at place {k}; ties go to the lower row.",
             f"results/{place}/unresolved",
+        )
+    if found.probe_converged is False:
+        context.warn(
+            "not_converged",
+            f"`{name}`: the probe's optimiser ran out of iterations or stopped on a slope; a `probe_c` "
+            "nearer 1 is easier to fit.",
+            f"results/{place}/probe_converged",
         )
 
 

@@ -19,6 +19,7 @@ from service.check import (
 )
 from service.dataset import Dataset, Labels
 from service.numerics.damages import Damage
+from service.numerics.probe import LARGEST_C, SMALLEST_C
 
 Direction = Literal["unchanged", "rising", "falling", "mixed"]
 DECIMALS = 4
@@ -50,7 +51,7 @@ class StressResponseParams(Params):
     """Neighbours of each row, by cosine."""
     min_support: int = Field(default=10, ge=1)
     """Rows a label needs to count where every label counts the same."""
-    probe_c: float = Field(default=1.0, gt=0, le=1e6)
+    probe_c: float = Field(default=1.0, ge=SMALLEST_C, le=LARGEST_C)
     """Inverse strength of the probe's penalty: one for all conditions, chosen by no search."""
 
     @model_validator(mode="after")
@@ -124,7 +125,8 @@ class Instruments(ResultsAtK):
     probe_iterations: int | None
     """Iterations of its optimiser."""
     probe_converged: bool | None
-    """Whether the optimiser ended before it ran out of iterations."""
+    """Whether the optimiser ended where the loss is flat: on a slope of 1e-8 or, where a step lowers it
+    by less than 64 eps, of 1e-6."""
     unresolved: int | None = measure(unit="rows", low=0, better="lower")
     """Rows whose last neighbour and the next row score the same within rounding: ties."""
 
