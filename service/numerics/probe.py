@@ -94,6 +94,11 @@ def most_codes(n: int, d: int) -> int:
     return MOST_CELLS // (n + HISTORY * d)
 
 
+def at_once(n: int, d: int, labels: int, threads: int) -> int:
+    """Threads that fit in memory together, each with its scores and gradients."""
+    return max(1, min(threads, 2 * MOST_CELLS // (labels * (n + HISTORY * d))))
+
+
 def standardised(train: Rows, *others: Rows, reuse: bool = False) -> tuple[list[Floats], int]:
     """
     Columns with the mean and the variance of the train rows taken out, and how many do not vary.
@@ -198,6 +203,7 @@ def choose(
     (tried, best) : one for each of `cs`, and the place of the best
     """
     (x, y), constant = standardised(train, held_out)
+    threads = at_once(len(x), x.shape[1], len(np.unique(codes)), threads)
 
     def one(c: float) -> Tried:
         fitted = _fitted(x, codes, y, c, solver, constant)

@@ -21,7 +21,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from service.numerics.probe import GRID, Fitted, Solver, choose, fit, mean_recall, standardised
+from service.numerics.probe import (
+    GRID,
+    Fitted,
+    Solver,
+    at_once,
+    choose,
+    fit,
+    mean_recall,
+    standardised,
+)
 
 Array = NDArray[Any]
 MODELS = ["minilm", "minilm_int8", "e5small_q4", "use_multilingual"]
@@ -271,6 +280,42 @@ def test_threads_change_no_bit(threads: int) -> None:
     """Compared with fits one after another."""
     tried, _ = choose(X, Y, Z, ZY, GRID, Solver(), threads, lambda done, total: None)
     assert all(same(one.fitted, fit(X, Y, Z, c)) for c, one in zip(GRID, tried, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "labels", "threads", "wanted"),
+    [
+        (100, 10, 5, 8, 8),
+        (16_000, 16, 800, 8, 2),
+        (16_000, 16, 1_000, 8, 2),
+        (16_000, 16, 1_038, 8, 2),
+        (8_000, 8, 1_038, 8, 4),
+        (16_000, 16, 1_039, 1, 1),
+        (50_000, 4096, 900, 16, 1),
+    ],
+)
+def test_so_many_strengths_are_fitted_at_once_as_memory_holds(
+    n: int, d: int, labels: int, threads: int, wanted: int
+) -> None:
+    """Cells of all threads are no more than of two with the most labels; one thread more is not."""
+    assert at_once(n, d, labels, threads) == wanted
+    cells = labels * (n + 10 * d)
+    assert wanted == 1 or wanted * cells <= 2 * 2**24
+    assert wanted == threads or (wanted + 1) * cells > 2 * 2**24
+
+
+def test_strengths_are_chosen_by_so_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for four fits of four labels."""
+    used: list[int] = []
+
+    def counted(function: Callable[[Any], Any], items: Any, threads: int) -> Any:
+        used.append(threads)
+        return map(function, items)
+
+    monkeypatch.setattr("service.numerics.probe.ordered_map", counted)
+    monkeypatch.setattr("service.numerics.probe.MOST_CELLS", 2 * 4 * (240 + 10 * 6))
+    choose(X, Y, Z, ZY, GRID[:2], Solver(), 8, lambda done, total: None)
+    assert used == [4]
 
 
 @given(codes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
