@@ -69,7 +69,9 @@ class Coded:
 
     def points(self, which: Selection) -> Floats:
         """The chosen rows over their divisors, (m, d) float64, a new array."""
-        return self.take(which) / self.divisors[which, None]
+        out = self.take(which)
+        out /= self.divisors[which, None]
+        return out
 
 
 @dataclass(frozen=True)

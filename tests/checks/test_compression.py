@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from service.check import Context
 from service.checks.compression import compression
+from service.checks.compression.probing import Probing
 from service.dataset import Dataset, Labels
 from service.errors import (
     DimensionMismatch,
@@ -203,6 +205,29 @@ def test_a_probe_that_runs_out_of_iterations_is_said(run: Callable[..., Any]) ->
     assert not got.native.probe.converged
     places = {one.where for one in context.warnings if one.code == "not_converged"}
     assert {"results/native/probe/converged", "results/variants/pca_3/probe/converged"} <= places
+
+
+def test_the_probe_of_int8_rows_stays_within_the_memory_declared() -> None:
+    """Float64 rows on both sides; those projected to float32 and stored as fp16 are kept meanwhile."""
+    rng = np.random.default_rng(86)
+    every, names = rng.integers(-100, 100, (20_000, 128), dtype=np.int8), ["a", "b", "c", "d"]
+    train, peaks = every[:1000], []
+    for n in (5_000, 5_000, 20_000):
+        x = every[:n]
+        inputs = compression.inputs(
+            vectors=Dataset(x), train=Dataset(train), labels=Labels.of(names * (n // 4)),
+            train_labels=Labels.of(names * 250),
+        )  # fmt: skip
+        probing = Probing.of(inputs, compression.params(dims=[8], probe_max_iter=1))
+        assert probing is not None
+        learnt, asked = as_given(train, cosine=True), as_given(x, cosine=True)
+        tracemalloc.start()
+        probing.fitted(learnt, asked)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    factor = (peaks[2] - peaks[1]) / (15_000 * 128)
+    assert factor == pytest.approx(8, abs=0.5)
+    assert factor + 4 + 2 < compression.memory_factor
 
 
 def test_without_train_labels_there_is_no_probe_and_they_need_labels(

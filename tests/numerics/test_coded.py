@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,20 @@ def test_chosen_rows_are_numpys_choice(which: Any) -> None:
     assert made.take(which).tobytes() == x[which].tobytes()
     assert not np.shares_memory(made.take(which), x)
     assert made.points(which).tobytes() == (x[which] / made.divisors[which, None]).tobytes()
+
+
+def test_points_are_divided_where_they_are_read() -> None:
+    """The bits of numpy's quotient, in the memory of one float64 copy."""
+    x = some_rows("int8", 4000, 64)
+    rows = as_given(x, cosine=True)
+    wanted = x.astype(float) / rows.divisors[:, None]
+    rows.points(slice(10))
+    tracemalloc.start()
+    found = rows.points(slice(None))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(found, wanted)
+    assert peak < 1.5 * wanted.nbytes
 
 
 def test_binary16_is_kept_as_its_bits() -> None:

@@ -54,7 +54,7 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
         "as given may do worse on them.",
     ),
     sources=("arXiv:2205.13147", "doi:10.1137/080731992", "doi:10.1093/biomet/26.4.404"),
-    memory_factor=5.0,
+    memory_factor=16.0,
     refuse=refuse,
 )
 def compression(
