@@ -188,7 +188,8 @@ def test_intervals_leave_out_groups_of_test_rows(
         assert (interval.unit, interval.resamples) == ("group" if grouped else "row", count)
     codes = {warned.code for warned in context.warnings}
     assert ("groups_on_both_sides" in codes) is grouped
-    assert got.straddling_groups == (len(set(GROUPS[TRAIN]) & set(GROUPS[TEST])) if grouped else 0)
+    both = len(set(GROUPS[TRAIN]) & set(GROUPS[TEST]))
+    assert got.straddling_groups == (both if grouped else None)
 
 
 def test_models_are_paired_test_row_by_test_row(
@@ -405,6 +406,46 @@ def test_test_rows_of_their_own_bring_their_groups() -> None:
         **own | {"test_groups": named},
     )  # fmt: skip
     assert apart.straddling_groups == 0
+
+
+def test_groups_of_one_side_leave_those_of_both_unknown() -> None:
+    params = {"c": 1.0}
+    rows, own = (X[TRAIN], X[TEST]), {"labels": NAMES[TRAIN], "test_labels": NAMES[TEST]}
+    sides = {"groups": GROUPS[TRAIN], "test_groups": GROUPS[TEST]}
+    for name, other in (("groups", "test_groups"), ("test_groups", "groups")):
+        got, context = probe(rows, params=params, **own, **{name: sides[name]})
+        assert got.straddling_groups is None
+        assert got.undefined["straddling_groups"].code == "no_groups"
+        (warned,) = context.warnings
+        assert (warned.code, warned.where) == ("groups_of_one_side", f"inputs/{other}")
+        assert warned.message.startswith(f"`{name}` are given without `{other}`")
+    for columns in (own, {"labels": NAMES, "split": SPLIT}):
+        got, context = probe(rows if columns is own else X, params=params, **columns)
+        assert got.undefined["straddling_groups"].code == "no_groups"
+        assert not context.warnings
+
+
+def test_test_rows_that_are_the_train_rows_are_said() -> None:
+    """Of one model of two, whose copy is stored apart."""
+    rows = {"a": (X, X.copy()), "b": (X, OTHER)}
+    columns = {"labels": NAMES, "test_labels": NAMES}
+    got, context = probe(rows, params={"c": 1.0}, **columns)
+    (warned,) = context.warnings
+    assert (warned.code, warned.where) == ("tested_on_train_rows", "inputs/models/a/test")
+    assert got.models["a"].accuracy.estimate == got.models["a"].train_accuracy
+
+
+def test_one_strength_is_no_choice() -> None:
+    """Rows marked `validation` are train rows like the others, and none is held out where none is."""
+    columns = {"labels": NAMES, "split": SPLIT}
+    given, _ = probe(OTHER, params={"c": 0.1}, **columns)
+    only, _ = probe(OTHER, params={"cs": [0.1, 0.1]}, **columns)
+    assert given == only
+    assert (given.validation_rows, given.train_rows) == (0, 160)
+    assert given.models["one"].tried == []
+    apart = {"labels": ["a", "b"], "test_labels": ["a", "b"]}
+    few, _ = probe((X[:2], X[2:4]), params={"cs": [1.0]}, **apart)
+    assert few.train_rows == 2
 
 
 def test_a_census_has_no_intervals_and_no_tests() -> None:

@@ -27,12 +27,15 @@ from service.dataset import Dataset
 from service.numerics.class_means import class_means
 from service.numerics.probe import Fitted, Solver, Tried, choose, fit
 from service.numerics.resampling import FEWEST_UNITS, Unit, holm, jackknife_se, t_test
-from service.numerics.rows import Floats, Rows
+from service.numerics.rows import Floats, Rows, blocks
 
 COLUMNS = ("labels", "test_labels", "split", "groups", "test_groups")
 MEASURES = ("accuracy", "balanced_accuracy")
 NO_CLASS = Undefined(
     code="too_few_rows", message="No label has `min_support` test rows and a train row."
+)
+NO_GROUPS = Undefined(
+    code="no_groups", message="The groups of train rows and of test rows were not both given."
 )
 NOT_ESTIMABLE = Undefined(code="not_estimable", message="No spread, or too few units, or a census.")
 
@@ -78,6 +81,7 @@ def linear_probe(
         }
     results = probed.results(models)
     _warn(context, results)
+    _warn_of_sides(context, inputs)
     return results
 
 
@@ -129,10 +133,10 @@ class _Probed:
     def model(self, model: dict[str, Dataset], step: Callable[[int, int], None]) -> _Found:
         deal = self.dealt
         rows = model["rows"].vectors
-        steps = 1 if self.params.c is not None else len(self.params.cs) + 1
+        c = self.params.strength
+        steps = 1 if c is not None else len(self.params.cs) + 1
         train: Rows = rows[deal.train]
         tried: list[Tried] = []
-        c = self.params.c
         if c is None:
             out = deal.validation
             tried, best = choose(
@@ -157,7 +161,7 @@ class _Probed:
             validation_rows=int(deal.validation.sum()),
             test_rows=len(deal.test),
             tested_on="test" if self.apart else "split" if self.inputs.split else "drawn",
-            straddling_groups=deal.straddling,
+            straddling_groups=NO_GROUPS if deal.straddling is None else deal.straddling,
             counted=self._listed(counts),
             excluded=self._listed(~counts & seen & (tested > 0)),
             absent=self._listed(~seen & (tested > 0)),
@@ -307,6 +311,33 @@ def _warn(context: Context, results: LinearProbe) -> None:
                 "iterations or stopped on a slope; raise `max_iter`, or leave the smallest `cs` out.",
                 f"{at}/tried",
             )
+
+
+def _warn_of_sides(context: Context, inputs: LinearProbeInputs) -> None:
+    for name, model in inputs.models.items():
+        if "test" in model and _equal(model["rows"].vectors, model["test"].vectors):
+            context.warn(
+                "tested_on_train_rows",
+                f"`{name}`: `test` holds the same rows as `rows`; what is recovered may have been "
+                "learnt by heart. Leave `test` out, and rows are held out.",
+                f"inputs/models/{name}/test",
+            )
+    given = {"groups": inputs.groups is not None, "test_groups": inputs.test_groups is not None}
+    if inputs.test_labels is None or len(set(given.values())) == 1:
+        return
+    known, other = sorted(given, key=given.__getitem__, reverse=True)
+    context.warn(
+        "groups_of_one_side",
+        f"`{known}` are given without `{other}`: whether a group has rows on both sides is not known"
+        + ("." if known == "test_groups" else ", and intervals are by row."),
+        f"inputs/{other}",
+    )
+
+
+def _equal(one: Rows, other: Rows) -> bool:
+    return one.shape == other.shape and all(
+        np.array_equal(one[which], other[which]) for which in blocks(*one.shape)
+    )
 
 
 def _unfinished(found: ModelProbe) -> str:

@@ -36,7 +36,7 @@ class Dealt:
     test_codes, test_units : (m,) places of their labels, and the unit of each
     by_group : whether units are groups
     counted : places of labels with enough test rows and a train row, ascending
-    straddling : groups with both train and test rows
+    straddling : groups with both train and test rows; None unless groups of both are given
     """
 
     levels: tuple[Label, ...]
@@ -48,7 +48,7 @@ class Dealt:
     test_units: Codes
     by_group: bool
     counted: Codes
-    straddling: int
+    straddling: int | None
 
 
 def dealt(columns: Columns, shapes: Shapes, params: LinearProbeParams, seed: int) -> Dealt:
@@ -127,7 +127,9 @@ def _parts(
                 )
         train, test = np.flatnonzero(~out), np.flatnonzero(out)
         validation = np.zeros(len(train), dtype=bool)
-    if params.c is None and not validation.any():
+    if params.strength is not None:
+        validation = np.zeros(len(train), dtype=bool)
+    elif not validation.any():
         share, purpose = params.validation_share, "linear_probe validation"
         validation = held_out(codes[train], units[train], share, seed, purpose)
     return train, validation, test
@@ -158,7 +160,7 @@ def _refuse_few(codes: Codes, validation: NDArray[np.bool_], params: LinearProbe
             "All train rows have the same label.",
             [Fault(pointer="/inputs/labels", message="a classifier needs two or more")],
         )
-    if params.c is not None:
+    if params.strength is not None:
         return
     if not validation.any():
         raise TooFewGroups(
@@ -186,12 +188,11 @@ def _refuse_many(n: int, labels: int, d: int) -> None:
         )
 
 
-def _straddling(columns: Columns, train: Codes, test: Codes, apart: bool) -> int:
+def _straddling(columns: Columns, train: Codes, test: Codes, apart: bool) -> int | None:
     """Groups that have rows on both sides."""
-    if (groups := columns.get("groups")) is None:
-        return 0
+    groups = columns.get("groups")
+    others = columns.get("test_groups") if apart else groups
+    if groups is None or others is None:
+        return None
     fitted = {_typed(groups)[code] for code in np.unique(groups.codes[train])}
-    if not apart:
-        return len(fitted & {_typed(groups)[code] for code in np.unique(groups.codes[test])})
-    others = columns.get("test_groups")
-    return 0 if others is None else len(fitted & set(_typed(others)))
+    return len(fitted & {_typed(others)[code] for code in np.unique(others.codes[test])})

@@ -51,7 +51,7 @@ class LinearProbeParams(Params):
     c: Strength | None = None
     """Inverse strength of the penalty; left out, the best of `cs` on validation rows."""
     cs: list[Strength] = Field(default=list(GRID), min_length=1, max_length=20)
-    """Inverse strengths to choose from."""
+    """Inverse strengths to choose from; where there is one, it is taken as `c` is."""
     validation_share: float = Field(default=0.2, gt=0, lt=1)
     """Share of the groups (rows, without groups) of each label that choose the penalty."""
     test_share: float = Field(default=0.25, gt=0, lt=1)
@@ -67,6 +67,11 @@ class LinearProbeParams(Params):
     @classmethod
     def _in_order(cls, cs: list[float]) -> list[float]:
         return sorted(set(cs))
+
+    @property
+    def strength(self) -> float | None:
+        """The only strength there is; None where there is a choice."""
+        return self.cs[0] if self.c is None and len(self.cs) == 1 else self.c
 
 
 class LabelSupport(Results):
@@ -131,7 +136,7 @@ class ModelProbe(Results):
     constant_dimensions: int
     """Dimensions that do not vary over train rows, and tell nothing."""
     tried: list[TriedStrength]
-    """Strengths there were to choose from; empty where `c` is given."""
+    """Strengths there were to choose from; empty where there is nothing to choose."""
     recalls: list[LabelRecall]
     """The labels that count, lowest recall first."""
 
@@ -166,12 +171,12 @@ class LinearProbe(Results):
     train_rows: int = measure(unit="rows", low=2)
     """Rows that the final classifiers are fitted on."""
     validation_rows: int
-    """Those of them that choose the penalty; 0 where `c` is given."""
+    """Those of them that choose the penalty; 0 where there is nothing to choose."""
     test_rows: int = measure(unit="rows", low=1)
     """Rows that are tested."""
     tested_on: Literal["test", "split", "drawn"]
     """Where they come from: rows of their own, rows marked in `split`, or drawn by group."""
-    straddling_groups: int = measure(unit="groups", low=0, better="lower")
+    straddling_groups: int | None = measure(unit="groups", low=0, better="lower", needs=("groups",))
     """Groups with train rows and test rows: what they share may be what is recovered."""
     counted: list[LabelSupport]
     """Labels in balanced accuracy: enough test rows and a train row, known before a fit."""
