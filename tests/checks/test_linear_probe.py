@@ -299,6 +299,24 @@ def test_each_bad_sign_of_the_optimiser_is_said() -> None:
     assert found.gradient > 1e-8
 
 
+def test_an_edge_that_no_wider_choice_can_better_is_not_said() -> None:
+    """Rows so far apart that all are right; and one dimension that says nothing, so that all tie."""
+    columns = {"labels": NAMES, "split": SPLIT}
+    got, context = probe(100 * CENTRES[CODES] + X, **columns, params={"cs": [0.01, 1.0, 100.0]})
+    found = got.models["one"]
+    assert found.c_at_edge
+    assert found.tried[0].balanced_accuracy == 1
+    assert not context.warnings
+    got, context = probe(np.ones((200, 1)), **columns, params={"cs": [0.01, 1.0]})
+    found = got.models["one"]
+    assert found.c_at_edge
+    assert {one.balanced_accuracy for one in found.tried} == {0.25}
+    assert "c_at_edge" not in {one.code for one in context.warnings}
+    low, context = probe(X, **columns, params={"cs": [1e-7, 1e-6, 1e-5, 1e-1]})
+    assert low.models["one"].c_at_edge
+    assert "c_at_edge" in {one.code for one in context.warnings}
+
+
 def test_a_fit_that_got_no_further_on_a_slope_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """No slope is flat enough: what float64 ends is then unfinished, and iterations are not blamed."""
     monkeypatch.setattr("service.numerics.probe.FLAT", 0.0)

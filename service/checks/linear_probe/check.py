@@ -25,7 +25,7 @@ from service.checks.linear_probe.declared import (
 )
 from service.dataset import Dataset
 from service.numerics.class_means import class_means
-from service.numerics.probe import Fitted, Solver, Tried, choose, fit
+from service.numerics.probe import TIED, Fitted, Solver, Tried, choose, fit
 from service.numerics.resampling import FEWEST_UNITS, Unit, holm, jackknife_se, t_test
 from service.numerics.rows import Floats, Rows, blocks
 
@@ -290,7 +290,7 @@ def _warn(context: Context, results: LinearProbe) -> None:
                 f"`{name}`: {_unfinished(found)}",
                 f"{at}/converged",
             )
-        if found.c_at_edge:
+        if found.c_at_edge and _could_be_better(found.tried):
             context.warn(
                 "c_at_edge",
                 f"`{name}`: the best C, {found.c:g}, is at the edge of those tried; a wider `cs` may "
@@ -338,6 +338,12 @@ def _equal(one: Rows, other: Rows) -> bool:
     return one.shape == other.shape and all(
         np.array_equal(one[which], other[which]) for which in blocks(*one.shape)
     )
+
+
+def _could_be_better(tried: list[TriedStrength]) -> bool:
+    """Whether strengths differ, and none recovers all there is."""
+    scores = [one.balanced_accuracy for one in tried]
+    return max(scores) - min(scores) > TIED and max(scores) < 1 - TIED
 
 
 def _unfinished(found: ModelProbe) -> str:
