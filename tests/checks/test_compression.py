@@ -183,6 +183,21 @@ def test_a_probe_learns_from_train_rows_with_as_little_kept(
     assert any("a linear probe recovers" in line for line in got.readings())
 
 
+def test_the_length_of_a_row_tells_a_probe_nothing_and_this_is_said(
+    run: Callable[..., Any],
+) -> None:
+    """Labels that are lengths, 1 or 2: the probe is the one of rows of length one."""
+    long = np.arange(120) % 2
+    labels, lengths = [f"l{i}" for i in long], 1 + long[:, None]
+    x = unit(np.random.default_rng(87).normal(size=(120, 4)))
+    columns = {"labels": labels, "train_labels": labels, "params": {"dims": [2], "k": 5}}
+    one, _ = run(compression, vectors=x, train=x, **columns)
+    other, _ = run(compression, vectors=lengths * x, train=lengths * x, **columns)
+    assert one.native.probe.accuracy == other.native.probe.accuracy
+    assert any("rows brought to length one" in line for line in compression.scope)
+    assert "probe of unit rows" in " ".join(compression.description.split())
+
+
 def test_a_label_without_train_rows_does_not_count_in_balanced_accuracy(
     run: Callable[..., Any],
 ) -> None:

@@ -52,6 +52,7 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
         "The frontier compares point estimates; neighbours on it may be no more than noise apart.",
         "A probe is fitted again on train rows with as little kept: one that was trained on the rows "
         "as given may do worse on them.",
+        "A probe is of rows brought to length one, as cosines are: what lengths say is lost to it.",
     ),
     sources=("arXiv:2205.13147", "doi:10.1137/080731992", "doi:10.1093/biomet/26.4.404"),
     memory_factor=16.0,
@@ -64,10 +65,10 @@ def compression(
     What fewer dimensions or bits lose: prefixes and principal components, and storage on top.
 
     A prefix is the first coordinates, scored by their own length; PCA is fitted on unit rows of
-    `train`, its mean subtracted, and kept in float32. Neighbours are exact. A linear probe is fitted
-    where train rows have labels, and retrieval is measured where there are queries. Time one search of
-    n rows among n for each variant, and O(n d^2) for PCA; memory the rows once more, O(n k), and for
-    a probe the rows in float64.
+    `train`, its mean subtracted, and kept in float32. Neighbours are exact. A linear probe of
+    unit rows is fitted where train rows have labels, and retrieval is measured where there are
+    queries. Time one search of n rows among n for each variant, and O(n d^2) for PCA; memory the
+    rows once more, O(n k), and for a probe the rows in float64.
     """
     d = inputs.vectors.vectors.shape[1]
     if min(params.dims) >= d:

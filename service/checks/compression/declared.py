@@ -45,7 +45,7 @@ class CompressionInputs(Inputs):
     groups: Labels | None = labels(of="vectors", least=2)
     """Which rows belong together (source document, user): the unit of every interval."""
     train_labels: Labels | None = labels(of="train", least=2)
-    """A label of each train row: what a linear probe learns from, on train rows with as little kept."""
+    """A label of each train row: what a linear probe learns, on unit rows with as little kept."""
     labels: Labels | None = labels(of="vectors")
     """A label of each row: what neighbours are wanted to share, and a probe to give."""
 
@@ -89,7 +89,7 @@ class CompressionParams(Params):
 
 
 class Probe(Results):
-    """What a linear probe gives that was fitted on train rows with as little kept."""
+    """What a linear probe gives that was fitted on unit train rows with as little kept."""
 
     accuracy: Estimate = measure(low=0, high=1, better="higher")
     """Share of the rows whose label it gives."""
