@@ -251,6 +251,18 @@ def test_a_class_too_rare_for_both_splits_is_listed() -> None:
     assert balanced_accuracy_score(truth, given_) == pytest.approx(0.5)
 
 
+def test_a_blind_guess_reaches_the_balanced_chance_at_most() -> None:
+    """Labels drawn by any weights: less of those that count, where one that does not is drawn too."""
+    got, _ = probe(X, labels=NAMES, split=SPLIT, params={"c": 1.0})
+    counted = [one.label for one in got.counted]
+    assert len(counted) < 4
+    rng = np.random.default_rng(88)
+    for weights in (np.full(4, 0.25), *rng.dirichlet(np.ones(4), 20)):
+        recalls = dict(zip(["l0", "l1", "l2", "l3"], weights, strict=True))
+        assert np.mean([recalls[label] for label in counted]) < got.chance
+    assert any(f"a blind guess reaches {got.chance:.4f} at most" in line for line in got.readings())
+
+
 def test_a_label_without_train_rows_is_absent_and_does_not_count() -> None:
     """1, true and "1" are three labels; the absent one's rows are wrong in accuracy alone."""
     labels = [1, "1"] * 20

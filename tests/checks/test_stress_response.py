@@ -238,6 +238,7 @@ def test_floors_are_what_random_neighbours_and_blind_guesses_reach(whole: Any) -
     assert whole.probe_floor == pytest.approx((labels == commonest).mean())
     assert whole.probe_floor_balanced == pytest.approx(1 / 4)
     assert whole.classes == whole.probe_classes == 4
+    assert any("(a blind guess at most 0.2500)" in line for line in whole.readings())
     assert whole.overlap_chance == pytest.approx(K / (N - 1))
 
 

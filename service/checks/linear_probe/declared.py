@@ -187,7 +187,8 @@ class LinearProbe(Results):
     majority: float = measure(low=0, high=1)
     """Accuracy of giving each test row the commonest label of the train rows."""
     chance: float | None = measure(low=0, high=1)
-    """Balanced accuracy of any guess that does not look at the rows: one over the labels that count."""
+    """The most that a guess that does not look at the rows can reach in balanced accuracy: one over the
+    labels that count."""
     models: dict[str, ModelProbe]
     """One entry for each model."""
     differences: dict[str, dict[str, ProbeDifference]]
@@ -204,7 +205,7 @@ class LinearProbe(Results):
             if balanced.estimate is not None and self.chance is not None:
                 line += (
                     f"; with each of {len(self.counted)} labels counted once {balanced:.4f}, where "
-                    f"chance is {self.chance:.4f}"
+                    f"a blind guess reaches {self.chance:.4f} at most"
                 )
             lines.append(f"{line}.")
             if found.recalls and found.recalls[0].recall < found.recalls[-1].recall:

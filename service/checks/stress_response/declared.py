@@ -187,7 +187,8 @@ class StressResponse(Results):
     probe_floor: float | None = measure(low=0, high=1, needs=PROBED)
     """Accuracy of giving every row the commonest label of the train rows."""
     probe_floor_balanced: float | None = measure(low=0, high=1, needs=PROBED)
-    """Balanced accuracy of any guess that does not look at the rows: 1 / labels that count."""
+    """The most that a guess that does not look at the rows can reach in balanced accuracy: 1 / labels
+    that count."""
     classes: int | None
     """Labels with enough rows to count where every label counts the same."""
     probe_classes: int | None
@@ -248,7 +249,8 @@ class StressResponse(Results):
             if self.probe_floor_balanced is not None:
                 line += (
                     f"; balanced over {self.probe_classes} labels "
-                    f"{last.probe_balanced_accuracy:.4f} (any guess {self.probe_floor_balanced:.4f})"
+                    f"{last.probe_balanced_accuracy:.4f} "
+                    f"(a blind guess at most {self.probe_floor_balanced:.4f})"
                 )
             lines.append(f"{line}.")
         still = [name for name, one in found.items() if one.direction == "unchanged"]
