@@ -206,10 +206,15 @@ def test_a_label_without_train_rows_does_not_count_in_balanced_accuracy(
     train = np.repeat(np.eye(4)[:2], 20, axis=0) + 0.05 * rng.normal(size=(40, 4))
     x = np.repeat(np.eye(4)[[0, 1, 0]], 12, axis=0) + 0.05 * rng.normal(size=(36, 4))
     labels, train_labels = np.repeat(["a", "b", "c"], 12), np.repeat(["a", "b"], 20)
-    got, _ = run(compression, vectors=x, train=train, labels=labels.tolist(),
-                 train_labels=train_labels.tolist(), params={"dims": [2], "k": 3})  # fmt: skip
+    got, context = run(compression, vectors=x, train=train, labels=labels.tolist(),
+                       train_labels=train_labels.tolist(), params={"dims": [2], "k": 3})  # fmt: skip
     assert got.native.probe.accuracy.estimate == pytest.approx(2 / 3)
     assert got.native.probe.balanced_accuracy.estimate == 1
+    (warned,) = [one for one in context.warnings if one.code == "labels_not_in_train"]
+    assert (warned.message[:7], warned.where) == ("12 rows", "inputs/labels")
+    _, context = run(compression, vectors=x, train=train, labels=["a", "b"] * 18,
+                     train_labels=train_labels.tolist(), params={"dims": [2], "k": 3})  # fmt: skip
+    assert "labels_not_in_train" not in {one.code for one in context.warnings}
 
 
 def test_a_probe_that_runs_out_of_iterations_is_said(run: Callable[..., Any]) -> None:

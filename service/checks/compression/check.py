@@ -113,6 +113,12 @@ class _Compared:
         self.reductions = Reductions(self.inputs, self.params, self.context.threads)
 
     def results(self) -> Compression:
+        if self.probing is not None and self.probing.absent:
+            self.context.warn(
+                "labels_not_in_train",
+                f"{self.probing.absent} rows have a label that no train row has: no probe can give it.",
+                "inputs/labels",
+            )
         names = self.params.names()["variant"]
         searches = 1 + len(names)
         variants: dict[str, Variant] = {}

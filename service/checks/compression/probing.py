@@ -108,6 +108,11 @@ class Probing:
         )
 
     @property
+    def absent(self) -> int:
+        """Rows whose label no train row has."""
+        return int(np.count_nonzero(~np.isin(self.codes, self.train_codes)))
+
+    @property
     def solver(self) -> Solver:
         return Solver(self.params.probe_tol, self.params.probe_max_iter)
 
