@@ -236,7 +236,12 @@ def test_results_are_closed_and_frozen() -> None:
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [({"level": 0.4}, "0.5"), ({"level": 1}, "less than or equal to 0.999999"), ({"depth": 0}, "1"), ({"x": 1}, "x")],
+    [
+        ({"level": 0.4}, "0.5"),
+        ({"level": 1}, "less than or equal to 0.999999"),
+        ({"depth": 0}, "1"),
+        ({"x": 1}, "x"),
+    ],
 )
 def test_parameters_out_of_range_or_unknown_are_refused(
     given: dict[str, Any], message: str
