@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.numerics.class_means import class_means
+from service.numerics.resampling import share_interval
 from service.results import Params, mean_of_means
 
 RUNS, LEVEL = 2000, 0.95
@@ -23,11 +25,14 @@ CHANGES = (
 
 
 def rates(rows: tuple[int, int], draw: tuple[float, float], sign: float) -> tuple[float, ...]:
-    """Share of runs that hold the truth, lie below it, lie above it, and the mean width."""
+    """
+    Share of runs that hold the truth, lie below it, lie above it, and the mean width; of shares, how
+    often the interval holds it whose exact part counts all rows.
+    """
     codes = np.repeat([0, 1], rows)
     signs = np.array([1.0, sign])
     truth = float((np.array(draw) * signs).mean())
-    missed, width = np.zeros(2), 0.0
+    missed, width, plain = np.zeros(2), 0.0, 0
     for run in range(RUNS):
         random = np.random.default_rng([*rows, run])
         values = (random.random(len(codes)) < np.array(draw)[codes]) * signs[codes]
@@ -37,14 +42,21 @@ def rates(rows: tuple[int, int], draw: tuple[float, float], sign: float) -> tupl
             raise ValueError("no interval")
         missed += [found.high < truth, found.low > truth]
         width += found.high - found.low
+        if sign > 0:  # as if every row weighed the same
+            means = class_means(values, codes, np.arange(len(codes)))
+            share = float(values.mean())
+            every = share_interval(means.value, means.deleted, share, LEVEL, "row")
+            plain += every.low <= truth <= every.high
     below, above = missed / RUNS
-    return 1 - below - above, below, above, width / RUNS
+    known = 1 - below - above, below, above, width / RUNS
+    return (*known, plain / RUNS) if sign > 0 else known
 
 
 def main() -> None:
     for title, cases, sign in (("right", SHARES, 1.0), ("gained, lost", CHANGES, -1.0)):
-        print(f"| rows | {title} | covered | missed below | above | mean width |")
-        print("|---|---|--:|--:|--:|--:|")
+        more = (" | all rows counted", "--:|") if sign > 0 else ("", "")
+        print(f"| rows | {title} | covered | missed below | above | mean width{more[0]} |")
+        print(f"|---|---|--:|--:|--:|--:|{more[1]}")
         for first, second, one, other in cases:
             found = rates((first, second), (one, other), sign)
             numbers = " | ".join(f"{number:.3f}" for number in found)

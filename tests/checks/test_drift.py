@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 from skbio import DistanceMatrix
 from skbio.stats.distance import permanova
 
@@ -508,3 +508,40 @@ def test_an_auc_of_unequal_units_has_the_interval_of_few(run: Callable[..., Any]
     )
     narrow = equal.classifier.auc.interval
     assert narrow.high - narrow.low < 0.4
+
+
+def test_a_bias_that_few_units_hide_is_undefined(run: Callable[..., Any]) -> None:
+    """
+    Refits by hand: one unit of 56 rows and four single ones a side; where the unbiased square exceeds
+    the plain one, nothing positive is left for sampling.
+    """
+    names = ["giant"] * 56 + [f"row {i}" for i in range(4)]
+    owner = np.array([*names, *(f"other {name}" for name in names)])
+    seen = set()
+    for seed in range(8):
+        x = np.random.default_rng(seed).normal(size=(120, 4))
+        one, other = x[:60], x[60:]
+        square = float(cdist(one, other, "sqeuclidean").mean())
+        square -= spread(one, owner[:60]) + spread(other, owner[60:])
+        plain = float(np.sum((one.mean(axis=0) - other.mean(axis=0)) ** 2))
+        found, _ = run(
+            drift, baseline=one, batch=other, params=PARAMS,
+            baseline_units=owner[:60].tolist(), batch_units=owner[60:].tolist(),
+        )  # fmt: skip
+        hidden = plain <= square
+        seen.add(hidden)
+        if hidden:
+            assert found.undefined["mean_shift_expected"].code == "few_effective_units"
+        else:
+            wanted = np.sqrt((plain - square) / spread(one, owner[:60]))
+            assert found.mean_shift_expected == pytest.approx(wanted)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_equal_sides_have_an_f_of_nothing(seed: int, run: Callable[..., Any]) -> None:
+    """By hand: no variation lies between equal means, and rounding makes none below 0."""
+    x = np.random.default_rng(seed).normal(size=(9, 4))
+    found, _ = run(drift, baseline=x, batch=x, params=PARAMS)
+    assert 0 <= found.permanova.pseudo_f < 1e-12
+    assert 0 <= found.permanova.pseudo_f2 < 1e-12

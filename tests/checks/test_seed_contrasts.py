@@ -186,6 +186,8 @@ def test_few_seeds_are_warned_of_with_the_width_they_cost(seeds: int, quantile: 
     assert f"{quantile:.3g} standard errors" in warning.message
     _, context = asked(table(**pairs(NEIGHBOURS, [0.0] * 5)), ONE)
     assert context.warnings == []
+    _, context = asked(table(**pairs(a, [0.0] * seeds)), {**ONE, "census": True})
+    assert context.warnings == []  # no interval, whose width could be said
 
 
 def test_pairs_are_matched_by_seed_in_any_order_of_rows() -> None:
