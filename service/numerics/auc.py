@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +9,9 @@ from numpy.typing import NDArray
 
 from service.numerics.compiled import Items, add_by_group, stream_key
 from service.numerics.design import Design
-from service.numerics.permanova import Step, arrangement_batches
+from service.numerics.permanova import Step, permuted
 from service.numerics.permutation_test import PermutationTest
-from service.numerics.rows import Floats, ordered_map
+from service.numerics.rows import Floats
 
 TIE = 1e-12
 
@@ -102,17 +101,5 @@ def auc_test(
         m = rows[:, 1]
         return np.asarray((total[:, 1] - m * (m + 1) / 2) / (m * (n - m)))
 
-    seen = float(areas(design.places.astype(np.uint32)[None])[0])
-    exact = design.labellings <= permutations
-    count = int(design.labellings) if exact else permutations
-
-    def judge(make: Callable[[], Items]) -> tuple[int, int]:
-        arrangements = make()
-        return len(arrangements), int(np.count_nonzero(areas(arrangements) >= seen - TIE))
-
-    b = done = 0
-    batches = arrangement_batches(design, exact, count, stream_key(seed, "domain labels"))
-    for size, hits in ordered_map(judge, batches, threads):
-        b, done = b + hits, done + size
-        step(done, count)
-    return PermutationTest.of(b, count, exact, level)
+    key = stream_key(seed, "domain labels")
+    return permuted(areas, TIE, design, permutations, key, level, threads, step)

@@ -18,7 +18,7 @@ from scipy.linalg.blas import dgemm
 
 from service.numerics.compiled import Items, add_by_group, add_square_sums, stream_key
 from service.numerics.design import Design
-from service.numerics.permanova import TIE, Slabs, Step, arrangement_batches
+from service.numerics.permanova import TIE, Slabs, Step, permuted
 from service.numerics.permutation_test import PermutationTest
 from service.numerics.rows import Floats, Source, ordered_map
 
@@ -347,18 +347,6 @@ def linear_test(
         across = (q / n).sum(axis=1) + summed.sum(axis=1) / n.prod(axis=1)
         return np.asarray(across - inside.sum(axis=1))
 
-    exact = design.labellings <= permutations
-    count = int(design.labellings) if exact else permutations
-    seen = float(values(design.places.astype(np.uint32)[None])[0])
-    threshold = seen - TIE * float(squares.sum() / sizes.sum())
-
-    def judge(make: Callable[[], Items]) -> tuple[int, int]:
-        arrangements = make()
-        return len(arrangements), int(np.count_nonzero(values(arrangements) >= threshold))
-
-    b = done = 0
-    batches = arrangement_batches(design, exact, count, stream_key(seed, "permutation"))
-    for size, hits in ordered_map(judge, batches, threads):
-        b, done = b + hits, done + size
-        step(done, count)
-    return PermutationTest.of(b, count, exact, level)
+    slack = TIE * float(squares.sum() / sizes.sum())
+    key = stream_key(seed, "permutation")
+    return permuted(values, slack, design, permutations, key, level, threads, step)

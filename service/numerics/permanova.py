@@ -234,6 +234,40 @@ def _given(batch: Items) -> Items:
     return batch
 
 
+def permuted(
+    statistic: Callable[[Items], Floats],
+    slack: float,
+    design: Design,
+    permutations: int,
+    key: NDArray[np.uint64],
+    level: float,
+    threads: int,
+    step: Step,
+) -> PermutationTest:
+    """
+    How many arrangements reach the statistic of the data; all are taken where there are no more.
+
+    Parameters
+    ----------
+    statistic : of arrangements (p, u), (p,) float64; that of the data is computed by it too
+    slack : how far below that one an arrangement still ties with it
+    """
+    exact = design.labellings <= permutations
+    count = int(design.labellings) if exact else permutations
+    threshold = float(statistic(design.places.astype(np.uint32)[None])[0]) - slack
+
+    def judge(make: Callable[[], Items]) -> tuple[int, int]:
+        arrangements = make()
+        return len(arrangements), int(np.count_nonzero(statistic(arrangements) >= threshold))
+
+    b = done = 0
+    batches = arrangement_batches(design, exact, count, key)
+    for size, hits in ordered_map(judge, batches, threads):
+        b, done = b + hits, done + size
+        step(done, count)
+    return PermutationTest.of(b, count, exact, level)
+
+
 def expected_between(x: Slabs, design: Design) -> float | None:
     """
     Exact mean of SS_B over all labellings; None where units of one stratum differ in size.
