@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ class Coded:
     """Divisors are lengths."""
     zero_rows: int = 0
     """Rows that are read as zero and have no direction."""
+    unit: ClassVar[bool] = False
 
     @property
     def n(self) -> int:
@@ -79,6 +80,10 @@ class Points:
     """Coded rows over their divisors, as a source."""
 
     rows: Coded
+
+    @property
+    def unit(self) -> bool:
+        return self.rows.cosine
 
     @property
     def n(self) -> int:

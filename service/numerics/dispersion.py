@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,7 @@ class Residuals:
     centres: Floats
     codes: NDArray[np.int64]
     factor: Floats
+    unit: ClassVar[bool] = False
 
     @property
     def n(self) -> int:
@@ -77,6 +79,10 @@ class Chosen:
     @property
     def n(self) -> int:
         return len(self.rows)
+
+    @property
+    def unit(self) -> bool:
+        return self.source.unit
 
     @property
     def d(self) -> int:

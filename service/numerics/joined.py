@@ -27,6 +27,10 @@ class Joined:
         return self.first.n + self.second.n
 
     @property
+    def unit(self) -> bool:
+        return self.first.unit and self.second.unit
+
+    @property
     def d(self) -> int:
         return self.first.d
 

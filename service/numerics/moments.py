@@ -161,17 +161,19 @@ def deviations(source: Source, units: Units, threads: int) -> Deviations:
         if len(pieces) > 1:  # one unit larger than a block
             total, squares = np.zeros(source.d), 0.0
             for piece in pieces:
-                x = source.take(piece) - mean
+                x = source.take(piece)
+                x -= mean
                 total += x.sum(axis=0)
                 squares += float(np.einsum("ij,ij->", x, x))
             sums, q = total[None], np.array([squares])
         else:
-            x = source.take(pieces[0]) - mean
+            x = source.take(pieces[0])
+            x -= mean
             q = np.einsum("ij,ij->i", x, x)
-            sums = x
-            if units.order is not None:
-                offsets = units.starts[span[0] : span[1]] - units.starts[span[0]]
-                sums, q = np.add.reduceat(x, offsets), np.add.reduceat(q, offsets)
+            if units.order is None:
+                return q, q, x @ mean
+            offsets = units.starts[span[0] : span[1]] - units.starts[span[0]]
+            sums, q = np.add.reduceat(x, offsets), np.add.reduceat(q, offsets)
         return q, np.einsum("ij,ij->i", sums, sums), sums @ mean
 
     parts = list(ordered_map(of_range, units.chunks(source.d), threads))
@@ -247,7 +249,8 @@ def pair_moments(
         pieces = units.pieces(*span, d)
         if len(pieces) > 1:
             return _large_unit(a, b, a0, b0, pieces)
-        x = a.take(pieces[0]) - a0
+        x = a.take(pieces[0])
+        x -= a0
         y = x if same else b.take(pieces[0]) - b0
         sizes = None if units.order is None else units.counts[span[0] : span[1]]
         return _small_units(x, y, a0, b0, sizes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ def ordered_map(
     """
     `map` over threads, results in order, at most `2 * threads` of them in memory.
 
-    numpy and LAPACK release the interpreter lock, so threads are enough.
+    numpy and BLAS release the interpreter lock, LAPACK's QR in part and its SVD not at all.
     """
     if threads <= 1 or (isinstance(items, Sized) and len(items) <= 1):
         yield from map(function, items)
@@ -149,6 +149,11 @@ class Source(Protocol):
     @property
     def d(self) -> int: ...
 
+    @property
+    def unit(self) -> bool:
+        """Whether no row is longer than one."""
+        ...
+
     def take(self, which: Selection) -> Floats: ...
 
 
@@ -166,6 +171,7 @@ class Stored:
 
     rows: Rows
     scale: float = 1.0
+    unit: ClassVar[bool] = False
 
     @property
     def n(self) -> int:
@@ -195,6 +201,7 @@ class Directions:
 
     rows: Rows
     mean: Floats | None = None
+    unit: ClassVar[bool] = True
 
     @property
     def n(self) -> int:
@@ -227,16 +234,20 @@ def mean_row(source: Source, threads: int) -> Floats:
     """
     grid = blocks(source.n, source.d)
 
-    def total(shift: Floats) -> Floats:
+    def total(shift: Floats | None = None) -> Floats:
+        def of_block(which: slice) -> Floats:
+            x = source.take(which)
+            if shift is not None:
+                x -= shift
+            return np.asarray(x.sum(axis=0))
+
         result = np.zeros(source.d)
-        for part in ordered_map(
-            lambda which: (source.take(which) - shift).sum(axis=0), grid, threads
-        ):
+        for part in ordered_map(of_block, grid, threads):
             result += part
         return result / source.n
 
-    mean = total(np.zeros(source.d))
-    return mean if isinstance(source, Directions) else mean + total(mean)
+    mean = total()
+    return mean if source.unit else mean + total(mean)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from service.numerics.spectrum import (
     components,
     participation_ratio,
     rankme,
+    reduced_by_squares,
     spectra,
+    spectra_of_triangle,
     stable_rank,
 )
 
@@ -59,6 +61,41 @@ def test_blocked_singular_values_are_those_of_one_svd(
         got.variances, x.var(axis=0) * n, rtol=1e-9, atol=1e-26 * raw[0] ** 2
     )
     assert got.spread == (n > 1)
+
+
+@pytest.mark.parametrize("elements", [60, 1 << 20])
+@given(
+    n=st.integers(20, 90),
+    d=st.integers(1, 12),
+    offset=st.sampled_from([0.0, 1.0, 100.0]),
+    seed=st.integers(0, 10**6),
+)
+def test_squares_give_the_singular_values_of_one_svd_where_they_are_near_each_other(
+    elements: int, n: int, d: int, offset: float, seed: int
+) -> None:
+    x = np.random.default_rng(seed).normal(offset, 1, size=(n, d))
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch, elements)
+        reduced = reduced_by_squares(Stored(x), 2)
+
+    assert reduced is not None
+    got = spectra_of_triangle(n, reduced)
+    raw = np.linalg.svd(x, compute_uv=False)
+    centred = np.linalg.svd(x - x.mean(axis=0), compute_uv=False)
+    np.testing.assert_allclose(got.centred, centred, rtol=1e-10)
+    np.testing.assert_allclose(got.raw, raw, rtol=1e-10, atol=1e-13 * raw[0])
+    np.testing.assert_allclose(got.variances, x.var(axis=0) * n, rtol=1e-9)
+
+
+@pytest.mark.parametrize("smallest", [0.0, 1e-17, 1e-9, 1e-5])
+def test_squares_are_refused_where_a_direction_would_lose_its_digits(smallest: float) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 8)) @ np.diag([1.0] * 7 + [smallest])
+    turned = x @ np.linalg.qr(np.random.default_rng(1).normal(size=(8, 8)))[0]
+    assert reduced_by_squares(Stored(turned), 1) is None
+
+
+def test_squares_of_fewer_rows_than_dimensions_are_refused() -> None:
+    assert reduced_by_squares(Stored(np.random.default_rng(0).normal(size=(5, 8))), 1) is None
 
 
 def test_small_singular_values_keep_their_digits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from service.numerics.coded import Points, lengths
 from service.numerics.graph import Graph, nearest_graph
 from service.numerics.moments import Units, deviations, mean_cosine, pair_moments
 from service.numerics.neighbours import Ids, Step, silent
-from service.numerics.rows import Floats
+from service.numerics.rows import Floats, ordered_map
 from service.numerics.spectrum import (
     NO_SPREAD,
     Spectra,
@@ -42,6 +43,7 @@ SPECTRAL = (
     "rankme",
 )
 NUMBERS = (*ESTIMATES, "anisotropy_sd", "norm_median", "norm_cv", *SPECTRAL)
+SIDE_BY_SIDE = 2
 
 
 def plan(inputs: StressResponseInputs, params: StressResponseParams) -> int:
@@ -58,23 +60,42 @@ def part(
     """
     What is read in some states, the rows as given being block 0.
 
-    The rows as given are searched for every part: each state is compared with them.
+    The rows as given are searched for every part: each state is compared with them. Two states are
+    measured side by side, since much of LAPACK runs on one thread.
     """
     conditions = list(params.conditions.values())
-    found: list[dict[str, NDArray[Any]]] = []
     with context.stage("conditions") as step:
+        told = Together(1 + len(blocks), step)
+        beside = min(SIDE_BY_SIDE, context.threads)
+        states = States(inputs, context.seed, context.threads // beside)
+        native = nearest_graph(states.given.rows, params.k, context.threads, told.of(0))
+        bench = Bench(inputs, params, states, native)
 
-        def tell(place: int) -> Step:
-            steps = 100 * (1 + len(blocks))
-            return lambda done, total: step(100 * place + 100 * done // total, steps)
-
-        states = States(inputs, context.seed, context.threads)
-        bench = Bench(context, inputs, params, states, tell(0))
-        for place, block in enumerate(blocks, start=1):
+        def measured(place: int, block: int) -> dict[str, NDArray[Any]]:
             state = states.damaged(*conditions[block - 1]) if block else states.given
-            found.append(bench.read(state, tell(place)))
-            tell(place)(1, 1)
+            found = bench.read(state, told.of(place))
+            told.of(place)(1, 1)
+            return found
+
+        found = list(ordered_map(lambda at: measured(*at), enumerate(blocks, start=1), beside))
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+class Together:
+    """How far several are that run side by side, as one."""
+
+    def __init__(self, count: int, step: Step) -> None:
+        self._percent, self._step, self._lock = [0] * count, step, Lock()
+
+    def of(self, place: int) -> Step:
+        """What one of them tells."""
+
+        def tell(done: int, total: int) -> None:
+            with self._lock:
+                self._percent[place] = 100 * done // total
+                self._step(sum(self._percent), 100 * len(self._percent))
+
+        return tell
 
 
 @dataclass(frozen=True)
@@ -96,18 +117,16 @@ class Bench:
 
     def __init__(
         self,
-        context: Context,
         inputs: StressResponseInputs,
         params: StressResponseParams,
         states: States,
-        step: Step,
+        native: Graph,
     ) -> None:
-        self.inputs, self.params, self.states = inputs, params, states
-        self.k, self.threads, self.n = params.k, context.threads, inputs.vectors.n
+        self.inputs, self.params, self.states, self.native = inputs, params, states, native
+        self.k, self.threads, self.n = params.k, states.threads, inputs.vectors.n
         groups = inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
         self.wanted = Wanted.of(inputs)
-        self.native = self._searched(states.given, step)
 
     def read(self, state: State | int, step: Step) -> dict[str, NDArray[Any]]:
         """Every instrument; NaN and 0 where nothing is read."""
@@ -148,7 +167,11 @@ class Bench:
         }
 
     def _neighbours(self, state: State, step: Step) -> dict[str, Any]:
-        graph = self.native if state.same_cosines else self._searched(state, step)
+        graph = (
+            self.native
+            if state.same_cosines
+            else nearest_graph(state.rows, self.k, self.threads, step)
+        )
         return {
             "unresolved": graph.unresolved,
             "shared": self._shared(graph.ids),
@@ -164,9 +187,6 @@ class Bench:
             "probe": [tried.train_accuracy, tried.n_iter, tried.converged],
         }
 
-    def _searched(self, state: State, step: Step) -> Graph:
-        return nearest_graph(state.rows, self.k, self.threads, step)
-
     def _tried(self, wanted: Wanted, state: State) -> Tried:
         if state.features is None:
             return self._tried_as_given
@@ -180,12 +200,14 @@ class Bench:
 
     def _spectra(self, state: State, triangle: Triangle) -> Spectra:
         """What is known of the rows as given is not decomposed again."""
+        if state.scale is not None and state.same_cosines:
+            return self._given_spectra.times(state.scale)
         known = None if state.scale is None else state.scale * self._given_spectra.centred
-        return spectra_of_triangle(self.n, triangle, known, self.threads)
+        return spectra_of_triangle(self.n, triangle, known)
 
     @cached_property
     def _given_spectra(self) -> Spectra:
-        return spectra_of_triangle(self.n, self.states.triangle, None, self.threads)
+        return spectra_of_triangle(self.n, self.states.triangle)
 
     def _shape(self, state: State) -> dict[str, float]:
         triangle = state.triangle()

@@ -23,7 +23,7 @@ from service.numerics.damages import (
 from service.numerics.extremes import refuse_extremes
 from service.numerics.neighbours import silent
 from service.numerics.rows import Floats, Rows
-from service.numerics.spectrum import NO_SPREAD, Triangle, reduced
+from service.numerics.spectrum import NO_SPREAD, Triangle, reduced, reduced_by_squares
 
 TOO_FEW_DIRECTIONS, TIED_DIRECTIONS, NO_DEVIATION = 1, 2, 3
 """Why a damage cannot be done."""
@@ -111,7 +111,9 @@ class States:
         rows = as_given(made, cosine=True, threads=self.threads)
         return State(
             rows=rows,
-            triangle=lambda: reduced(rows, self.threads, silent),
+            triangle=lambda: (
+                reduced_by_squares(rows, self.threads) or reduced(rows, self.threads, silent)
+            ),
             reach=np.zeros(rows.n),
             features=lambda: (
                 noisy(
