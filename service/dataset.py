@@ -151,10 +151,11 @@ class Dataset:
                     for place, got in wrong.items()
                 ],
             )
-        if self.ids is not None and (long := [i for i in self.ids if len(i) > LONGEST_ID]):
+        if self.ids is not None and max(map(len, self.ids)) > LONGEST_ID:
+            long = sum(len(name) > LONGEST_ID for name in self.ids)
             raise InvalidRequest(
-                f"{len(long)} ids are over {LONGEST_ID} characters.",
-                [Fault(pointer="/ids", message="use shorter ids", count=len(long))],
+                f"{long} ids are over {LONGEST_ID} characters.",
+                [Fault(pointer="/ids", message="use shorter ids", count=long)],
             )
         if self.ids is not None and len(set(self.ids)) != len(self.ids):
             raise duplicate_ids(self.ids)

@@ -166,30 +166,31 @@ def _about(opened: Opened, writer: PageWriter, after: int | None) -> Provenance:
 
 def refuse_gaps(opened: Opened, writer: PageWriter, after: int | None) -> None:
     """Every row of the store must have come, and come once."""
+    repeats = writer.repeats()
     fetched = writer.rows + writer.missing
-    distinct = writer.distinct + writer.missing
+    distinct = fetched - repeats.count
     short = 0 if opened.count is None else opened.count - distinct
     told = (
-        f"fetched {fetched}, distinct {distinct}, repeated {writer.repeated}, "
+        f"fetched {fetched}, distinct {distinct}, repeated {repeats.count}, "
         f"{'short by' if short >= 0 else 'beyond the count by'} {abs(short)}; the store counted "
         f"{opened.count} before and {after} after"
     )
     faults = []
-    if writer.repeated:
+    if repeats.count:
         faults.append(
             Fault(
                 pointer="/source",
                 message="these ids came more than once",
-                count=writer.repeated,
-                rows=writer.repeated_ids,
+                count=repeats.count,
+                rows=repeats.ids,
             )
         )
-    if writer.repeated and (short == 0 or (opened.snapshot and fetched == opened.count)):
+    if repeats.count and (short == 0 or (opened.snapshot and fetched == opened.count)):
         raise DuplicateIds(
             f"Ids are not unique: {told}. Name a column that tells every row from the others.",
             faults,
         )
-    if short or writer.repeated:
+    if short or repeats.count:
         raise SourceInconsistent(
             f"The source did not give each of its rows once: {told}. Import again while nothing is "
             "written to it.",

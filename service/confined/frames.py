@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -62,25 +63,32 @@ def rows_per_page(d: int, itemsize: int) -> int:
 def send(out: IO[bytes], found: Found, pages: Iterator[Rows]) -> None:
     """Write everything."""
     _line(out, {"about": vars(found)})
-    for page in pages:
-        vectors = np.ascontiguousarray(page.vectors)
-        rest = {"ids": page.ids, "columns": page.columns, "missing": page.missing}
-        data = orjson.dumps(rest)
-        rows, d = vectors.shape
-        _line(
-            out,
-            {
-                "rows": rows,
-                "d": d,
-                "dtype": vectors.dtype.newbyteorder("<").name,
-                "vectors": vectors.nbytes,
-                "rest": len(data),
-            },
-        )
-        out.write(vectors.data.cast("B") if vectors.size else b"")
-        out.write(data)
+    with ThreadPoolExecutor(1) as writer:
+        written = writer.submit(out.flush)
+        for page in pages:
+            written.result()
+            written = writer.submit(_page, out, page)
+        written.result()
     _line(out, {"end": True})
     out.flush()
+
+
+def _page(out: IO[bytes], page: Rows) -> None:
+    vectors = np.ascontiguousarray(page.vectors)
+    data = orjson.dumps({"ids": page.ids, "columns": page.columns, "missing": page.missing})
+    rows, d = vectors.shape
+    _line(
+        out,
+        {
+            "rows": rows,
+            "d": d,
+            "dtype": vectors.dtype.newbyteorder("<").name,
+            "vectors": vectors.nbytes,
+            "rest": len(data),
+        },
+    )
+    out.write(vectors.data.cast("B") if vectors.size else b"")
+    out.write(data)
 
 
 def send_error(out: IO[bytes], error: Unreadable) -> None:

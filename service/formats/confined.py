@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -33,8 +33,8 @@ from service.source_page import SourcePage
 
 FileKind = Literal["parquet", "arrow", "faiss"]
 MIB, GIB = 1 << 20, 1 << 30
-PIPE_BYTES = 1 * MIB
-"""What may wait between the processes; more is refused to processes without privileges."""
+WAITING_BYTES = 1 * MIB
+"""What may wait between the processes, where the system allows as much."""
 BYTES_PER_CPU_SECOND = 4 * MIB
 """Slower than any reader on any machine."""
 ENVIRONMENT = {
@@ -87,32 +87,35 @@ def confined(
         "memory_bytes": allowance.memory_bytes + (3 * size if kind == "faiss" else 0),
         "cpu_s": allowance.cpu_s + size // BYTES_PER_CPU_SECOND,
     }
-    process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-I", "-m", "service.confined.child", json.dumps(task)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        pass_fds=[descriptor],
-        env=ENVIRONMENT,
-    )
-    frames = _Frames(process, allowance)
-    try:
-        yield frames.found(), frames.pages()
-    finally:
-        process.kill()
-        process.wait()
-        frames.close()
+    ours, its = socket.socketpair()
+    with ours:
+        with its:
+            process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-I", "-m", "service.confined.child", json.dumps(task)],
+                stdin=subprocess.DEVNULL,
+                stdout=its.fileno(),
+                stderr=subprocess.DEVNULL,
+                pass_fds=[descriptor],
+                env=ENVIRONMENT,
+            )
+        frames = _Frames(process, ours, allowance)
+        try:
+            yield frames.found(), frames.pages()
+        finally:
+            process.kill()
+            process.wait()
+            frames.close()
 
 
 class _Frames:
     """What the process says; see `service.confined.frames`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], allowance: Allowance) -> None:
-        if process.stdout is None:
-            raise ValueError("the process has no output")
-        if sys.platform == "linux":
-            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._process, self._out, self._allowance = process, process.stdout, allowance
+    def __init__(
+        self, process: subprocess.Popen[bytes], output: socket.socket, allowance: Allowance
+    ) -> None:
+        output.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WAITING_BYTES)
+        self._process, self._socket, self._allowance = process, output, allowance
+        self._out = output.makefile("rb")
         self._reader = ThreadPoolExecutor(1)
 
     def close(self) -> None:
@@ -167,8 +170,10 @@ class _Frames:
         return SourcePage(told["ids"], rows, told["columns"], told["missing"])
 
     def _fill(self, space: memoryview) -> None:
+        """The rest in one call: each time a thread comes back to Python it may wait for another."""
+        space = space[self._out.readinto1(space) :]
         while space:
-            count = self._out.readinto(space)  # type: ignore[attr-defined]
+            count = self._socket.recv_into(space, 0, socket.MSG_WAITALL)
             if not count:
                 raise self._lost()
             space = space[count:]

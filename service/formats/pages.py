@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,14 @@ class _Column:
         return Labels(levels, np.array(self.codes, dtype=np.int32))
 
 
+@dataclass(frozen=True)
+class Repeats:
+    """Rows whose id an earlier row has, and the first few of these ids."""
+
+    count: int
+    ids: list[str]
+
+
 class PageWriter:
     """Takes pages one by one; never holds more than one."""
 
@@ -54,20 +63,24 @@ class PageWriter:
         self._writer: RowWriter | None = None
         self._d = 0
         self._dtype: np.dtype[Any] = np.dtype(np.float32)
-        self._ids: dict[str, None] = {}
+        self._ids: list[str] = []
         self._numbered: bool | None = None
         self._columns: dict[str, _Column] = {}
         self.rows = 0
         """Rows with a vector, repeated ones included."""
         self.missing = 0
         self.missing_ids: list[str] = []
-        self.repeated = 0
-        self.repeated_ids: list[str] = []
 
-    @property
-    def distinct(self) -> int:
-        """Different rows."""
-        return self.rows if self._numbered else len(self._ids)
+    def repeats(self) -> Repeats:
+        """Ids that came more than once; looked for in one pass, when all have come."""
+        count = len(self._ids) - len(set(self._ids))
+        seen: set[str] = set()
+        again: dict[str, None] = {}
+        for name in self._ids if count else ():
+            if name in seen and len(again) < SHOWN_ROWS:
+                again[name] = None
+            seen.add(name)
+        return Repeats(count, list(again))
 
     def add(self, page: SourcePage) -> None:
         """Some more rows."""
@@ -114,20 +127,10 @@ class PageWriter:
             return
         if max(map(len, ids)) > LONGEST_ID:
             raise InvalidRequest(f"An id has over {LONGEST_ID} characters.")
-        fresh = dict.fromkeys(ids)
-        if len(fresh) == len(ids) and self._ids.keys().isdisjoint(fresh):
-            self._ids.update(fresh)
-            return
-        for name in ids:
-            if name in self._ids:
-                self.repeated += 1
-                if len(self.repeated_ids) < SHOWN_ROWS and name not in self.repeated_ids:
-                    self.repeated_ids.append(name)
-            else:
-                self._ids[name] = None
+        self._ids += ids
 
     def finish(self) -> Parsed:
-        """All pages have come, and no id twice (`repeated` is 0)."""
+        """All pages have come, and no id twice (see `repeats`)."""
         if self._writer is None:
             raise ShapeMismatch(
                 "There are no rows" + (f"; {self.missing} have no vector." if self.missing else ".")

@@ -45,15 +45,15 @@ class TableReader:
                     )
                 ],
             )
-        if writer.repeated:
+        if (repeats := writer.repeats()).count:
             raise DuplicateIds(
-                f"{writer.repeated} rows repeat the id of another.",
+                f"{repeats.count} rows repeat the id of another.",
                 [
                     Fault(
                         pointer="/ids",
                         message="every row needs an id of its own",
-                        count=writer.repeated,
-                        rows=writer.repeated_ids,
+                        count=repeats.count,
+                        rows=repeats.ids,
                     )
                 ],
             )

@@ -29,6 +29,7 @@ from typing import IO, Any
 
 import numpy as np
 import obstore
+import orjson
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore
 
@@ -122,7 +123,7 @@ class ObjectDatasets:
             raise Internal("A draft belongs to the store that made it.")
         draft.close()
         if ids is not None:
-            self._put(f"{draft.folder}/ids.json", json.dumps(ids).encode())
+            self._put(f"{draft.folder}/ids.json", orjson.dumps(ids))
         if columns:
             content = [{"name": name, "levels": c.levels} for name, c in columns.items()]
             self._put(f"{draft.folder}/columns.json", json.dumps(content).encode())
