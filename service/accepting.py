@@ -8,7 +8,6 @@ from typing import Any
 from service.binding import column_of, vectors_of
 from service.check import BARE, Check, Slot
 from service.errors import Fault, Internal, InvalidRequest
-from service.inputs import Given, Store, refuse
 from service.job import StoredInputs
 from service.references import (
     BaselineColumn,
@@ -26,6 +25,7 @@ from service.references import (
     NamedVectors,
     SourceRef,
 )
+from service.refusing import Given, Store, refuse
 from service.request import RequestBase, check_of, request_digest
 from service.services import Services
 

@@ -10,9 +10,9 @@ from typing import Any
 from service.check import Check, Inputs, Params, Results
 from service.context import Context
 from service.errors import Internal
-from service.inputs import Loaded, prepare
 from service.job import Job, now
 from service.part import Notes, shared_environment
+from service.preparing import Loaded, prepare
 from service.references import ColumnRef, NamedDataset, NamedParts
 from service.report import (
     REPORT_VERSION,
