@@ -9,7 +9,9 @@ from service.errors import InvalidRequest
 from service.operations import Services
 from service.settings import Settings
 from service.sources import NamedSources
-from service.storage.objects import ObjectBaselines, ObjectDatasets, ObjectParts, ObjectReports
+from service.storage.object_baselines import ObjectBaselines
+from service.storage.object_reports import ObjectParts, ObjectReports
+from service.storage.objects import ObjectDatasets
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisClaims, RedisGates, RedisJobs, RedisRates, connect
 

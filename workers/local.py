@@ -21,12 +21,8 @@ from service.gating import read_gate, run_gate
 from service.job import Progress
 from service.operations import Upload, perform, report_bytes, submit
 from service.request import parse_request
-from service.storage.memory import (
-    MemoryDatasets,
-    MemoryDraft,
-    MemoryJobs,
-    memory_services,
-)
+from service.storage.memory import MemoryJobs, memory_services
+from service.storage.memory_objects import MemoryDatasets, MemoryDraft
 from service.views import check_view
 
 PROJECT = "local"

@@ -1,5 +1,5 @@
 """
-Datasets, reports and parts of jobs in an object store.
+Datasets in an object store, and where everything lies in it.
 
     <project>/datasets/<id>/vectors.npy   canonical rows, memory-mapped
     <project>/datasets/<id>/ids.json      ids, where rows have them
@@ -33,18 +33,16 @@ import orjson
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore
 
-from service.baseline import BASELINE_NAME, Baseline
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
-from service.errors import Internal, UnknownBaseline, UnknownDataset
-from service.job import new_id, now
+from service.errors import Internal, UnknownDataset
+from service.job import new_id
 from service.ports import Draft, Page
 from service.storage.listing import Place, cut, position
 
 PIECE_BYTES = 1 << 20
 PIECES_IN_FLIGHT = 1
 """By default a dozen pieces of each upload wait in memory for a slow disk."""
-PARTS = "_parts"
 REMOVED = "removed.json"
 """What the metadata of a dataset is called while it is being deleted."""
 COUNTED_S = 5.0
@@ -317,125 +315,3 @@ def _folder(project: str, dataset: str) -> str:
 def _delete(folder: Path) -> None:
     with suppress(FileNotFoundError):  # somebody else deletes it too
         shutil.rmtree(folder)
-
-
-class ObjectReports:
-    """Reports in the same store."""
-
-    def __init__(self, root: Path) -> None:
-        self._store = LocalStore(root, mkdir=True)
-
-    def get(self, project: str, request_digest: str) -> bytes | None:
-        if not DIGEST.fullmatch(request_digest):
-            return None
-        try:
-            return bytes(obstore.get(self._store, _report(project, request_digest)).bytes())
-        except FileNotFoundError:
-            return None
-
-    def put(self, project: str, request_digest: str, data: bytes) -> bytes:
-        try:
-            obstore.put(self._store, _report(project, request_digest), data, mode="create")
-        except AlreadyExistsError:
-            return bytes(obstore.get(self._store, _report(project, request_digest)).bytes())
-        return data
-
-
-class ObjectBaselines:
-    """
-    Baselines in the same store: they outlive Redis.
-
-    A version is written once; who finds it taken looks again.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._store = LocalStore(root, mkdir=True)
-
-    def set(self, project: str, name: str, dataset: str, gate: str | None) -> Baseline:
-        while True:
-            versions = self._versions(project, name)
-            if versions:
-                newest = self._read(project, name, versions[-1])
-                if newest.dataset == dataset:
-                    return newest
-            made = Baseline(
-                name=name,
-                dataset=dataset,
-                version=versions[-1] + 1 if versions else 1,
-                gate=gate,
-                set_at=now(),
-            )
-            try:
-                obstore.put(
-                    self._store,
-                    _baseline(project, name, made.version),
-                    made.model_dump_json().encode(),
-                    mode="create",
-                )
-            except AlreadyExistsError:
-                continue
-            return made
-
-    def get(self, project: str, name: str) -> Baseline:
-        return self.history(project, name, 1)[0]
-
-    def history(self, project: str, name: str, limit: int) -> list[Baseline]:
-        versions = self._versions(project, name)
-        if not versions:
-            raise UnknownBaseline(f"There is no baseline `{name}`.")
-        return [self._read(project, name, version) for version in versions[: -limit - 1 : -1]]
-
-    def names(self, project: str) -> list[str]:
-        found = obstore.list_with_delimiter(self._store, prefix=f"{project}/baselines")
-        return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
-
-    def _versions(self, project: str, name: str) -> list[int]:
-        if not re.fullmatch(BASELINE_NAME, name):
-            return []
-        found = obstore.list_with_delimiter(self._store, prefix=f"{project}/baselines/{name}")
-        return sorted(int(item["path"].rpartition("/")[2]) for item in found["objects"])
-
-    def _read(self, project: str, name: str, version: int) -> Baseline:
-        data = obstore.get(self._store, _baseline(project, name, version)).bytes()
-        return Baseline.model_validate_json(bytes(data))
-
-
-def _baseline(project: str, name: str, version: int) -> str:
-    return f"{project}/baselines/{name}/{version}"
-
-
-def _report(project: str, request_digest: str) -> str:
-    return f"{project}/reports/{request_digest}"
-
-
-class ObjectParts:
-    """Parts of jobs in the same store, where no project can be."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._store = LocalStore(root, mkdir=True)
-
-    def put(self, job_id: str, shard: int, data: bytes | memoryview) -> None:
-        try:
-            obstore.put(self._store, _part(job_id, shard), data, mode="create")
-        except AlreadyExistsError:
-            return
-
-    def open(self, job_id: str, shard: int) -> IO[bytes] | None:
-        try:
-            return (self._root / _part(job_id, shard)).open("rb")
-        except FileNotFoundError:
-            return None
-
-    def jobs(self) -> list[str]:
-        folders = obstore.list_with_delimiter(self._store, prefix=PARTS)["common_prefixes"]
-        return [Path(folder).name for folder in folders]
-
-    def remove(self, job_id: str) -> None:
-        # the store does not list what a killed process has staged
-        with suppress(FileNotFoundError):  # somebody else removes them too
-            shutil.rmtree(self._root / PARTS / job_id)
-
-
-def _part(job_id: str, shard: int) -> str:
-    return f"{PARTS}/{job_id}/{shard}"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.storage.objects import ObjectBaselines, ObjectDatasets
+from service.storage.object_baselines import ObjectBaselines
+from service.storage.objects import ObjectDatasets
 
 EVERY = 1 << 30
 

@@ -170,7 +170,7 @@ def test_a_streamed_upload_is_not_kept_in_memory(
     knock: Any, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 MiB of rows through the door, to a sink that drops them: a few pieces in memory at most."""
-    from service.storage.memory import MemoryDraft
+    from service.storage.memory_objects import MemoryDraft
 
     monkeypatch.setattr(MemoryDraft, "write", lambda self, data: None)
     rows, d = 1 << 16, 256

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from service.storage.memory import (
+from service.storage.memory import MemoryGates, MemoryJobs, MemoryQueue
+from service.storage.memory_objects import (
     MemoryBaselines,
     MemoryDatasets,
-    MemoryGates,
-    MemoryJobs,
     MemoryParts,
-    MemoryQueue,
     MemoryReports,
 )
-from service.storage.objects import ObjectBaselines, ObjectDatasets, ObjectParts, ObjectReports
+from service.storage.object_baselines import ObjectBaselines
+from service.storage.object_reports import ObjectParts, ObjectReports
+from service.storage.objects import ObjectDatasets
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisGates, RedisJobs
 

@@ -45,13 +45,9 @@ from service.job import (
     steps,
 )
 from service.references import ColumnRef, DatasetRef, NamedDataset, Spec
-from service.storage.objects import (
-    PARTS,
-    ObjectBaselines,
-    ObjectDatasets,
-    ObjectParts,
-    ObjectReports,
-)
+from service.storage.object_baselines import ObjectBaselines
+from service.storage.object_reports import PARTS, ObjectParts, ObjectReports
+from service.storage.objects import ObjectDatasets
 from service.storage.redis import RedisJobs
 
 THREADS = 8

@@ -13,7 +13,9 @@ import pytest
 
 from service.operations import Upload
 from service.storage.memory import memory_services
-from service.storage.objects import ObjectBaselines, ObjectDatasets, ObjectReports
+from service.storage.object_baselines import ObjectBaselines
+from service.storage.object_reports import ObjectReports
+from service.storage.objects import ObjectDatasets
 from service.storage.reindexing import Reindexed, reindex
 
 NOTHING: dict[str, Any] = {

@@ -14,7 +14,7 @@ from rq import Worker
 from service.blocks import Plan
 from service.job import COMBINE, FETCH, WHOLE, Job, Pool, State, Step, new_id, now
 from service.storage.memory import memory_services
-from service.storage.objects import ObjectParts
+from service.storage.object_reports import ObjectParts
 from service.storage.queue import RqQueue, open_queue
 from service.storage.redis import RedisGates, RedisJobs
 from workers.sweeper import SETTLING, SWEEPS_PER_CLEANING, SWEEPS_WITHOUT_SHARD_WORKERS, Sweeper
