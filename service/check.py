@@ -12,6 +12,14 @@ from threadpoolctl import threadpool_limits
 from service.blocks import Arrays, plain
 from service.context import Context, Warned
 from service.dataset import Dataset, Labels
+from service.estimates import (
+    Scale,
+    estimate_of,
+    mean_of,
+    mean_of_means,
+    p_value,
+    unpaired_estimate,
+)
 from service.measures import Invariance, Measure, measure, measures, named, optional
 from service.relevance import Relevance
 from service.results import (
@@ -20,13 +28,7 @@ from service.results import (
     PValue,
     Results,
     ResultsAtK,
-    Scale,
     Undefined,
-    estimate_of,
-    mean_of,
-    mean_of_means,
-    p_value,
-    unpaired_estimate,
 )
 from service.slots import (
     Inputs,

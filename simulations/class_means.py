@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.estimates import mean_of_means
 from service.numerics.class_means import class_means
 from service.numerics.resampling import share_interval
-from service.results import Params, mean_of_means
+from service.results import Params
 
 RUNS, LEVEL = 2000, 0.95
 SHARES = (

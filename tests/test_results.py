@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 
 import jsonschema_rs
-import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from service.check import Results, ResultsAtK, measure, named
 from service.measures import measures
-from service.results import Params, Scale, unpaired_estimate
 
 
 class Overlap(ResultsAtK):
@@ -62,12 +60,3 @@ def test_a_measure_path_says_where_k_and_names_stand() -> None:
     ]
     assert FOUND.conditions["fp16_both"].value("overlap@10") == 0.5
     assert FOUND.conditions["fp16_both"].value("n") == 3
-
-
-def test_an_interval_without_a_finite_end_is_undefined() -> None:
-    """By hand: e to the power of some thousands."""
-    without = (np.array([0.0, 0, 0, 0, 900]), np.array([0.0, 0, 0, 0, 900]))
-    scale = Scale(0.0, lambda power: float(np.exp(min(power, 1e6))))
-    with np.errstate(over="ignore"):
-        found = unpaired_estimate(1.0, without, Params(), "row", scale)
-    assert found.undefined["interval"].code == "unbounded"
