@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -18,7 +19,7 @@ from service.references import DatasetRef, SourceRef, Spec
 from service.request import parse_request
 from service.services import Services
 from service.source_reference import Provenance
-from service.uploads import commit
+from service.uploads import commit, room
 
 IMPORT_VERSION = 1
 IMPORT_BYTES = 4 << 30
@@ -129,8 +130,9 @@ def read(
 ) -> DatasetRecord:
     """The dataset of a source; the same as before if it still holds the same."""
     draft = services.datasets.draft(project)
+    limits = replace(services.limits, room_bytes=room(services, project))
     try:
-        writer = PageWriter(draft, services.limits)
+        writer = PageWriter(draft, limits)
         with services.sources.open(project, value.source, tell) as opened:
             for page in opened.pages:
                 writer.add(page)

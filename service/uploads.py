@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import orjson
@@ -50,7 +50,8 @@ class Upload:
         self._body = body_key(content_type, options, spec, sha256 or "")
         self._draft = services.datasets.draft(project)
         try:
-            self._reader: Reader = reader_for(content_type, self._draft, services.limits, options)
+            limits = replace(services.limits, room_bytes=self._room)
+            self._reader: Reader = reader_for(content_type, self._draft, limits, options)
         except AssayError:
             services.datasets.discard(self._draft)
             raise

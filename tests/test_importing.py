@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.errors import DuplicateIds, SourceDenied, SourceInconsistent, SourceUnreachable
-from service.importing import fetch
+from service.errors import (
+    DuplicateIds,
+    InvalidRequest,
+    SourceDenied,
+    SourceInconsistent,
+    SourceUnreachable,
+)
+from service.formats import PageWriter
+from service.importing import fetch, refuse_gaps
 from service.job import FETCH, Job, State, steps
 from service.operations import (
     Services,
@@ -23,9 +30,12 @@ from service.operations import (
     report_of,
     submit,
 )
+from service.ports import Opened
 from service.references import SourceRef
 from service.report import ReportBase
 from service.request import parse_request
+from service.source_page import SourcePage
+from service.source_reference import Provenance
 from service.storage.objects import ObjectDatasets
 from tests.given_store import SOURCE, Store
 
@@ -92,6 +102,32 @@ def test_a_source_that_does_not_give_each_row_once_leaves_nothing(
     assert job.problem.code == code
     assert told in job.problem.detail
     assert services.datasets.page("default", 10, None).items == []
+
+
+@pytest.mark.parametrize(
+    ("pages", "missing", "told"),
+    [
+        ([["a", "b"], []], [["m"], ["m"]], "distinct 3, repeated 1, short by 1"),
+        ([["a", "b"], []], [["a"], []], "distinct 2, repeated 1"),
+    ],
+)
+def test_rows_without_a_vector_count_once_too(
+    pages: list[list[str]], missing: list[list[str]], told: str, services: Services
+) -> None:
+    """P28: a row of the store that never came must not hide behind one that came twice."""
+    writer = PageWriter(services.datasets.draft("default"), services.limits)
+    for ids, without in zip(pages, missing, strict=True):
+        writer.add(SourcePage(ids, np.ones((len(ids), 2), np.float32), {}, without))
+    about = Provenance(kind="qdrant", connection="prod", location="docs", stored_as="float32")
+    opened = Opened(4, about, iter(()), lambda: 4)
+    with pytest.raises((SourceInconsistent, DuplicateIds), match=told):
+        refuse_gaps(opened, writer, 4)
+
+
+def test_ids_of_rows_without_a_vector_are_as_short_as_others(services: Services) -> None:
+    writer = PageWriter(services.datasets.draft("default"), services.limits)
+    with pytest.raises(InvalidRequest, match="512 characters"):
+        writer.add(SourcePage([], np.ones((0, 2), np.float32), {}, ["x" * 513]))
 
 
 def test_a_store_that_is_gone_in_the_middle_leaves_no_file(

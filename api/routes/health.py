@@ -59,6 +59,8 @@ class LimitsView(Model):
     """JSON and base64 bodies."""
     csv_bytes: int
     """CSV bodies."""
+    names_bytes: int
+    """Memory that ids and labels of a table or an import may take."""
     rows: int
     dimensions: int
     queue_depth: int
@@ -130,6 +132,7 @@ def limits(services: Use, caller: Reader) -> LimitsView:
         body_bytes=services.limits.body_bytes,
         text_bytes=services.limits.text_bytes,
         csv_bytes=services.limits.csv_bytes,
+        names_bytes=services.limits.names_bytes,
         rows=services.limits.rows,
         dimensions=services.limits.dimensions,
         queue_depth=services.queue_depth,

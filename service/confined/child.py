@@ -38,7 +38,8 @@ def _read(task: dict[str, Any]) -> tuple[Found, Iterator[Rows]]:
         from service.confined.indexes import read_index
 
         _limit(task)
-        return read_index(f"/dev/fd/{descriptor}")
+        _cap(resource.RLIMIT_NOFILE, 0)  # an index may name a file to read its lists from
+        return read_index(os.fdopen(descriptor, "rb"))
     from service.confined.tables import read_arrow, read_parquet
 
     if os.fstat(descriptor).st_size == 0:
@@ -57,9 +58,13 @@ def _limit(task: dict[str, Any]) -> None:
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        hard = resource.getrlimit(limit)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
+        _cap(limit, value)
+
+
+def _cap(limit: int, value: int) -> None:
+    hard = resource.getrlimit(limit)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (value, value))
 
 
 def _address_space() -> int:

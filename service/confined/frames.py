@@ -20,6 +20,7 @@ import orjson
 from numpy.typing import NDArray
 
 LONGEST_LINE = 1 << 16
+LONGEST_SHOWN = 512
 PAGE_BYTES = 8 << 20
 """About how many bytes of rows a page has."""
 MOST_ROWS = 65_536
@@ -93,7 +94,8 @@ def _page(out: IO[bytes], page: Rows) -> None:
 
 def send_error(out: IO[bytes], error: Unreadable) -> None:
     """Write why there are no more pages."""
-    shown = {"code": error.code, "detail": error.detail[:2000], "rows": list(error.rows[:10])}
+    rows = [name[:LONGEST_SHOWN] for name in error.rows[:10]]
+    shown = {"code": error.code, "detail": error.detail[:2000], "rows": rows}
     _line(out, {"error": shown})
     out.flush()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import faiss
 import numpy as np
@@ -15,13 +15,16 @@ EXACT = (faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexNSGFlat, faiss.IndexRef
 """Indexes that keep float32 rows as they were given; all others keep codes."""
 
 
-def read_index(path: str) -> tuple[Found, Iterator[Rows]]:
+def read_index(file: IO[bytes]) -> tuple[Found, Iterator[Rows]]:
     """Rows in stored order; of an inverted file, which has none, by ascending id."""
     faiss.omp_set_num_threads(1)
     try:
-        index = faiss.read_index(path)
+        index = faiss.read_index(faiss.PyCallbackIOReader(file.read))  # type: ignore[attr-defined]
     except RuntimeError:
-        raise Unreadable("malformed-payload", "The file is not a whole FAISS index.") from None
+        raise Unreadable(
+            "malformed-payload",
+            "The file is not a whole FAISS index, or keeps its lists in another file.",
+        ) from None
     owners = [index]
     ids: NDArray[np.int64] | None = None
     if isinstance(index, (faiss.IndexIDMap, faiss.IndexIDMap2)):
@@ -57,7 +60,7 @@ def _listed_ids(index: Any) -> NDArray[np.int64]:
     keys = np.sort(np.concatenate(found))
     repeated = keys[1:][keys[1:] == keys[:-1]]
     if len(repeated):
-        names = tuple(str(one) for one in np.unique(repeated)[:10])
+        names = tuple(str(one) for one in dict.fromkeys(repeated.tolist()))[:10]
         raise Unreadable("duplicate-ids", f"{len(repeated)} rows repeat an id.", names)
     index.set_direct_map_type(faiss.DirectMap.Hashtable)  # type: ignore[attr-defined]
     return keys

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from service.confined.frames import Found, Rows, Unreadable, rows_per_page
 
 LONGEST_STRING = 1 << 24
+LONGEST_NAME = 512
 MOST_CONTAINERS = 1 << 20
 """Bounds of what the footer of a Parquet file may unpack to."""
 FILE_MAGIC = b"ARROW1"
@@ -52,7 +53,7 @@ def read_parquet(data: mmap.mmap, options: dict[str, Any]) -> tuple[Found, Itera
     count = file.metadata.num_rows
     page = rows_per_page(_dimensions(file, chosen, kind), _element(kind).bit_width // 8)
     batches = file.iter_batches(batch_size=page, columns=chosen.names, use_threads=False)
-    found = Found(count, str(_element(kind)), chosen.vector, chosen.id)
+    found = Found(count, _stored_as(kind), chosen.vector, chosen.id)
     return found, _pages(batches, chosen, check=False)
 
 
@@ -60,14 +61,13 @@ def _dimensions(file: pq.ParquetFile, chosen: Chosen, kind: pa.DataType) -> int:
     """How long a vector is about to be: what a page's size is planned by."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
-    values = rows = 0
-    for group in range(min(file.metadata.num_row_groups, 4)):
+    longest = 1
+    for group in range(file.metadata.num_row_groups):  # the first may hold nulls alone
         one = file.metadata.row_group(group)
-        rows += one.num_rows
         for column in range(one.num_columns):
             if one.column(column).path_in_schema.startswith(f"{chosen.vector}."):
-                values += one.column(column).num_values
-    return max(1, values // max(1, rows))
+                longest = max(longest, one.column(column).num_values // max(1, one.num_rows))
+    return longest
 
 
 def read_arrow(data: mmap.mmap, options: dict[str, Any]) -> tuple[Found, Iterator[Rows]]:
@@ -86,7 +86,7 @@ def read_arrow(data: mmap.mmap, options: dict[str, Any]) -> tuple[Found, Iterato
         batches = iter(reader)
     chosen = choose(reader.schema, options)
     kind = reader.schema.field(chosen.vector).type
-    found = Found(None, str(_element(kind)), chosen.vector, chosen.id)
+    found = Found(None, _stored_as(kind), chosen.vector, chosen.id)
     return found, _pages(_cut(batches), chosen, check=True)
 
 
@@ -131,6 +131,12 @@ def choose(schema: pa.Schema, options: dict[str, Any]) -> Chosen:
             "invalid-request",
             f"Column `{ids}` holds {schema.field(ids).type}; ids are strings or integers.",
         )
+    if _is_permuted(schema.field(vector).type):
+        raise Unreadable(
+            "unsupported-format",
+            f"Column `{vector}` holds tensors stored in another order than they are meant in; store "
+            "them without `permutation`.",
+        )
     wanted = options.get("columns")
     able = [name for name in names if _labels(schema.field(name).type)]
     if wanted is None:
@@ -143,7 +149,18 @@ def choose(schema: pa.Schema, options: dict[str, Any]) -> Chosen:
                 f"Column `{name}` holds {kind}; labels are strings, numbers or booleans of "
                 f"{_listed(names)}.",
             )
-    return Chosen(vector, ids, tuple(wanted))
+    chosen = Chosen(vector, ids, tuple(wanted))
+    if max(map(len, chosen.names)) > LONGEST_NAME:
+        raise Unreadable(
+            "invalid-request", f"A column has a name of over {LONGEST_NAME} characters; rename it."
+        )
+    return chosen
+
+
+def _is_permuted(kind: pa.DataType) -> bool:
+    if not isinstance(kind, pa.FixedShapeTensorType):
+        return False
+    return kind.permutation not in (None, list(range(len(kind.shape))))
 
 
 def _listed(names: list[str]) -> str:
@@ -165,6 +182,10 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _element(kind: pa.DataType) -> pa.DataType:
     return _plain(kind).value_type
+
+
+def _stored_as(kind: pa.DataType) -> str:
+    return str(np.dtype(_element(kind).to_pandas_dtype()).name)
 
 
 def _holds_vectors(kind: pa.DataType) -> bool:
@@ -248,6 +269,7 @@ def _vectors(column: pa.Array, names: list[str] | None, done: int) -> tuple[Any,
 
 
 def _ids(column: pa.Array, done: int) -> list[str]:
+    column = _undictionaried(column)
     values = column.to_pylist()
     if column.null_count:
         rows = tuple(str(done + i) for i, value in enumerate(values) if value is None)
@@ -255,8 +277,14 @@ def _ids(column: pa.Array, done: int) -> list[str]:
     return [str(value) for value in values]
 
 
+def _undictionaried(column: pa.Array) -> pa.Array:
+    """Values as they are: a dictionary may itself hold a null."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 def _values(column: pa.Array, name: str) -> list[Any]:
     """Labels; NaN is a missing one."""
+    column = _undictionaried(column)
     values: list[Any] = column.to_pylist()
     if pa.types.is_floating(column.type):
         values = [None if v is None or math.isnan(v) else v for v in values]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,8 @@ FileKind = Literal["parquet", "arrow", "faiss"]
 MIB, GIB = 1 << 20, 1 << 30
 WAITING_BYTES = 1 * MIB
 """What may wait between the processes, where the system allows as much."""
+ENDING_S = 2.0
+"""A process whose output has ended is about to end."""
 BYTES_PER_CPU_SECOND = 4 * MIB
 """Slower than any reader on any machine."""
 ENVIRONMENT = {
@@ -64,6 +67,8 @@ class Allowance:
     """Beside the mapped file, or for an index, which is read whole, beside its own size."""
     cpu_s: int = 60
     """Beside what its size explains."""
+    patience: int = 3
+    """Seconds without a word for each of its processor's seconds."""
     largest_page: int = 512 * MIB
     """Bytes of one page."""
 
@@ -80,12 +85,13 @@ def confined(
     descriptor = file.fileno()
     os.lseek(descriptor, 0, os.SEEK_SET)
     size = os.fstat(descriptor).st_size
+    cpu_s = allowance.cpu_s + size // BYTES_PER_CPU_SECOND
     task = {
         "kind": kind,
         "descriptor": descriptor,
         "options": dict(options),
         "memory_bytes": allowance.memory_bytes + (3 * size if kind == "faiss" else 0),
-        "cpu_s": allowance.cpu_s + size // BYTES_PER_CPU_SECOND,
+        "cpu_s": cpu_s,
     }
     ours, its = socket.socketpair()
     with ours:
@@ -98,7 +104,7 @@ def confined(
                 pass_fds=[descriptor],
                 env=ENVIRONMENT,
             )
-        frames = _Frames(process, ours, allowance)
+        frames = _Frames(process, ours, allowance, allowance.patience * cpu_s)
         try:
             yield frames.found(), frames.pages()
         finally:
@@ -111,9 +117,16 @@ class _Frames:
     """What the process says; see `service.confined.frames`."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], output: socket.socket, allowance: Allowance
+        self,
+        process: subprocess.Popen[bytes],
+        output: socket.socket,
+        allowance: Allowance,
+        silence_s: int,
     ) -> None:
         output.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WAITING_BYTES)
+        # a timeout of Python's would make the socket non-blocking, and MSG_WAITALL void
+        silence = struct.pack("@ll", silence_s, 0)
+        output.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, silence)
         self._process, self._socket, self._allowance = process, output, allowance
         self._out = output.makefile("rb")
         self._reader = ThreadPoolExecutor(1)
@@ -173,13 +186,20 @@ class _Frames:
         """The rest in one call: each time a thread comes back to Python it may wait for another."""
         space = space[self._out.readinto1(space) :]
         while space:
-            count = self._socket.recv_into(space, 0, socket.MSG_WAITALL)
+            try:
+                count = self._socket.recv_into(space, 0, socket.MSG_WAITALL)
+            except BlockingIOError:
+                count = 0
             if not count:
                 raise self._lost()
             space = space[count:]
 
     def _lost(self) -> AssayError:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:  # silent for too long, or says what nobody asked for
+            self._process.kill()
+            code = self._process.wait()
         return MalformedPayload(
             f"The process that read the file ended ({code}) before its end: the file is damaged, or "
             "takes more memory or time than reading may."

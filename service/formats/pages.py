@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from service.errors import (
 from service.formats.reader import Limits, Parsed, RowWriter, Sink
 from service.model import Label
 from service.source_page import SourcePage
+
+CODE_BYTES = 4
+PLACE_BYTES = 8
 
 
 class _Column:
@@ -64,19 +68,32 @@ class PageWriter:
         self._d = 0
         self._dtype: np.dtype[Any] = np.dtype(np.float32)
         self._ids: list[str] = []
+        self._missing: list[str] = []
+        self._names_bytes = 0
         self._numbered: bool | None = None
         self._columns: dict[str, _Column] = {}
         self.rows = 0
         """Rows with a vector, repeated ones included."""
-        self.missing = 0
-        self.missing_ids: list[str] = []
+
+    @property
+    def missing(self) -> int:
+        """Rows without a vector."""
+        return len(self._missing)
+
+    @property
+    def missing_ids(self) -> list[str]:
+        """The first of them."""
+        return self._missing[:SHOWN_ROWS]
 
     def repeats(self) -> Repeats:
-        """Ids that came more than once; looked for in one pass, when all have come."""
-        count = len(self._ids) - len(set(self._ids))
+        """
+        Ids that came more than once, with a vector or without; looked for when all have come.
+        """
+        names = self._missing if self._numbered else [*self._ids, *self._missing]
+        count = len(names) - len(set(names))
         seen: set[str] = set()
         again: dict[str, None] = {}
-        for name in self._ids if count else ():
+        for name in names if count else ():
             if name in seen and len(again) < SHOWN_ROWS:
                 again[name] = None
             seen.add(name)
@@ -84,16 +101,16 @@ class PageWriter:
 
     def add(self, page: SourcePage) -> None:
         """Some more rows."""
-        self.missing += len(page.missing)
-        self.missing_ids += page.missing[: SHOWN_ROWS - len(self.missing_ids)]
+        self._name(page.missing, self._missing)
+        self._limits.refuse_rows(self.rows + len(page) + self.missing)
         if not len(page):
             return
         self._same_shape(page)
         self.rows += len(page)
-        self._limits.refuse_rows(self.rows)
-        if self.rows * self._d * self._dtype.itemsize > self._limits.body_bytes:
-            raise PayloadTooLarge(f"The rows take over {self._limits.body_bytes} bytes.")
-        self._name(page.ids)
+        self._limits.refuse_bytes(self.rows * self._d * self._dtype.itemsize)
+        self._name(page.ids or [], self._ids)
+        self._names_bytes += CODE_BYTES * len(page) * len(page.columns)
+        self._refuse_names()
         for name, values in page.columns.items():
             self._columns[name].add(values)
         if sum(column.bytes for column in self._columns.values()) > self._limits.csv_bytes:
@@ -122,12 +139,19 @@ class PageWriter:
                 [Fault(pointer="/vectors", message=f"has {d} dimensions", rows=[name])],
             )
 
-    def _name(self, ids: list[str] | None) -> None:
-        if ids is None:
-            return
-        if max(map(len, ids)) > LONGEST_ID:
+    def _name(self, ids: list[str], kept: list[str]) -> None:
+        if max(map(len, ids), default=0) > LONGEST_ID:
             raise InvalidRequest(f"An id has over {LONGEST_ID} characters.")
-        self._ids += ids
+        self._names_bytes += sum(map(getsizeof, ids)) + PLACE_BYTES * len(ids)
+        self._refuse_names()
+        kept += ids
+
+    def _refuse_names(self) -> None:
+        if self._names_bytes > self._limits.names_bytes:
+            raise PayloadTooLarge(
+                f"Ids and labels take over {self._limits.names_bytes} bytes of memory; keep fewer "
+                "columns, shorter ids, or rows by their numbers."
+            )
 
     def finish(self) -> Parsed:
         """All pages have come, and no id twice (see `repeats`)."""

@@ -40,8 +40,21 @@ class Limits:
     body_bytes: int = 8 << 30
     text_bytes: int = 32 << 20
     csv_bytes: int = 64 << 20
+    names_bytes: int = 1 << 30
     rows: int = 100_000_000
     dimensions: int = 4096
+
+    room_bytes: int | None = None
+    """What the project may still store, where that is known."""
+
+    def refuse_bytes(self, size: int) -> None:
+        """Refuse rows of more bytes than are taken, or than there is room for."""
+        if size > self.body_bytes:
+            raise PayloadTooLarge(f"The rows take over {self.body_bytes} bytes.")
+        if self.room_bytes is not None and size > self.room_bytes:
+            raise PayloadTooLarge(
+                f"The rows take over the {self.room_bytes} bytes that the project may still store."
+            )
 
     def refuse_rows(self, n: int) -> None:
         """Refuse a dataset of more rows than are taken."""

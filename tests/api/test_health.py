@@ -129,10 +129,10 @@ def test_limits_are_those_of_the_service(knock: Any, services: Services) -> None
     """What an operator sets is what `/v1/limits` shows."""
     from service.formats import Limits
 
-    limits = Limits(body_bytes=5, text_bytes=4, csv_bytes=3, rows=2, dimensions=1)
+    limits = Limits(body_bytes=5, text_bytes=4, csv_bytes=3, names_bytes=6, rows=2, dimensions=1)
     door = knock(replace(services, limits=limits, queue_depth=7, deadline_s=9))
     assert door.get("/v1/limits").json() == {
-        "body_bytes": 5, "text_bytes": 4, "csv_bytes": 3, "rows": 2, "dimensions": 1,
+        "body_bytes": 5, "text_bytes": 4, "csv_bytes": 3, "names_bytes": 6, "rows": 2, "dimensions": 1,
         "queue_depth": 7, "wait_s": 60, "deadline_s": 9,
         "rows_per_check": {
             "cosine_floor": 200_000, "linear_probe": 50_000, "stress_response": 50_000,

@@ -158,6 +158,39 @@ def test_a_reader_that_aborts_is_an_error_of_the_file(
         read_file(path, "faiss")
 
 
+@pytest.mark.parametrize("says", ["head -c 70000 /dev/zero", "printf '{'", "true"])
+def test_a_reader_that_says_nothing_more_is_ended(
+    says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocked or stopped, it takes no time of the processor, and no limit of that would end it."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    hanging = tmp_path / "hanging"
+    hanging.write_text(f"#!/bin/sh\n{says}\nexec sleep 1000\n")
+    hanging.chmod(0o700)
+    monkeypatch.setattr("service.formats.confined.sys.executable", str(hanging))
+    started = time.monotonic()
+    with pytest.raises(MalformedPayload, match=r"\(-9\)"):
+        read_file(path, "parquet", allowance=Allowance(cpu_s=1, patience=1))
+    assert time.monotonic() - started < 30
+
+
+def test_an_index_that_names_another_file_does_not_read_it(tmp_path: Path) -> None:
+    other, path = tmp_path / "other.npX", tmp_path / "index.faiss"
+    made = faiss.index_factory(4, "IVF1,Flat")
+    made.train(x(50, 4))
+    lists = faiss.OnDiskInvertedLists(1, made.code_size, str(other))
+    made.replace_invlists(lists)
+    made.add(x(8, 4))
+    faiss.write_index(made, str(path))
+    del made, lists
+    secret = tmp_path / "other.npy"
+    other.rename(secret)
+    path.write_bytes(path.read_bytes().replace(b"other.npX", b"other.npy"))
+    with pytest.raises(MalformedPayload, match="another file"):
+        read_file(path, "faiss")
+
+
 def test_a_file_that_takes_too_much_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "big.arrow"
     table = pa.table(

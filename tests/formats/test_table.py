@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,10 @@ from service.errors import (
     MalformedPayload,
     PayloadTooLarge,
     ShapeMismatch,
+    UnsupportedFormat,
 )
 from service.formats import Limits
+from service.formats.confined import confined
 
 PARQUET = "application/vnd.apache.parquet"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -51,6 +54,19 @@ def arrow_file(table: pa.Table) -> bytes:
 
 FORMS = [(PARQUET, parquet), (ARROW, stream), (ARROW, arrow_file)]
 EACH_FORM = pytest.mark.parametrize(("kind", "write"), FORMS, ids=["parquet", "stream", "file"])
+
+
+@pytest.fixture
+def read_file(tmp_path: Path) -> Any:
+    """What a file holds, and its pages."""
+
+    def run(body: bytes, kind: Any) -> tuple[Any, list[Any]]:
+        path = tmp_path / "table"
+        path.write_bytes(body)
+        with path.open("rb") as file, confined(file, kind, {}) as (found, pages):
+            return found, list(pages)
+
+    return run
 
 
 def fixed(rows: np.ndarray) -> pa.Array:
@@ -269,3 +285,98 @@ def test_a_slice_in_memory_is_read_from_its_start(make: Any, with_null: bool) ->
     assert pages[0].vectors.tolist() == wanted
     assert pages[0].ids == (["d", "e"] if with_null else ["c", "d"])
     assert pages[0].missing == (["c"] if with_null else [])
+
+
+def test_long_ids_of_ragged_rows_are_shortened_and_the_reader_ends(read: Any) -> None:
+    ids = [chr(97 + i) * 1_000_000 for i in range(13)]
+    table = pa.table({"v": pa.array([[1.0, 2.0]] + [[1.0]] * 12), "id": ids})
+    with pytest.raises(ShapeMismatch) as caught:
+        read(PARQUET, parquet(table, compression="zstd"), id_column="id")
+    assert caught.value.faults[0].rows[0] == "b" * 512
+
+
+def test_a_column_name_beyond_reason_is_refused(read: Any) -> None:
+    table = pa.table({"v" * 70_000: fixed(np.ones((2, 2), np.float32))})
+    with pytest.raises(InvalidRequest, match="512 characters"):
+        read(PARQUET, parquet(table))
+
+
+@EACH_FORM
+def test_ids_that_unpack_without_end_are_refused(kind: str, write: Any, read: Any) -> None:
+    names = pa.DictionaryArray.from_arrays(pa.array(np.arange(20_000) % 2), ["x" * 500, "y" * 500])
+    table = pa.table({"v": fixed(np.ones((20_000, 1), np.float32)), "id": names})
+    with pytest.raises(PayloadTooLarge, match="Ids and labels take over 4194304 bytes"):
+        read(kind, write(table), limits=Limits(names_bytes=4 << 20), id_column="id")
+
+
+def test_many_columns_of_one_label_are_counted_by_row(read: Any) -> None:
+    columns = {f"c{i}": [True] * 20_000 for i in range(60)}
+    table = pa.table({"v": fixed(np.ones((20_000, 1), np.float32)), **columns})
+    with pytest.raises(PayloadTooLarge, match="Ids and labels"):
+        read(PARQUET, parquet(table), limits=Limits(names_bytes=4 << 20))
+
+
+def test_rows_beyond_the_room_of_a_project_are_refused_before_they_are_written(read: Any) -> None:
+    body = parquet(pa.table({"v": fixed(np.zeros((200_000, 64), np.float32))}), compression="zstd")
+    with pytest.raises(PayloadTooLarge, match="the 1048576 bytes that the project may still store"):
+        read(PARQUET, body, limits=Limits(room_bytes=1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("values", "role", "told"),
+    [
+        (["a", None, "c"], "id", "1 rows have no id"),
+        ([1.5, float("inf"), 2.0], "label", "infinity"),
+        (pa.array([1, 2**64 - 1, 2], pa.uint64()), "label", "beyond 63 bits"),
+    ],
+)
+def test_values_of_a_dictionary_are_looked_at_as_plain_ones_are(
+    values: Any, role: str, told: str, read: Any
+) -> None:
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), pa.array(values))
+    table = pa.table({"v": fixed(np.ones((3, 2), np.float32)), role: coded})
+    with pytest.raises(InvalidRequest, match=told):
+        read(ARROW, stream(table), **({"id_column": "id"} if role == "id" else {}))
+
+
+def test_nan_of_a_dictionary_is_a_missing_label(read: Any) -> None:
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array([1.5, float("nan")]))
+    table = pa.table({"v": fixed(np.ones((3, 2), np.float32)), "label": coded})
+    parsed, _ = read(ARROW, stream(table))
+    assert parsed.columns["label"].codes.tolist() == [0, -1, 0]
+
+
+def test_pages_are_planned_by_the_row_groups_that_hold_vectors(read_file: Any) -> None:
+    """Groups of nulls alone say nothing of a vector's length."""
+    kind = pa.list_(pa.float32())
+    nulls, whole = pa.nulls(10, kind), pa.array([np.ones(512, np.float32)] * 20_000, kind)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, pa.schema([("v", kind)])) as writer:
+        for rows in [nulls] * 4 + [whole]:
+            writer.write_table(pa.table({"v": rows}), row_group_size=20_000)
+    _, pages = read_file(bytes(sink.getvalue()), "parquet")
+    assert max(page.vectors.nbytes for page in pages) <= 8 << 20
+    assert sum(len(page.missing) for page in pages) == 40
+
+
+def test_tensors_stored_in_another_order_are_refused(read: Any) -> None:
+    flat = fixed(np.arange(12, dtype=np.float32).reshape(2, 6))
+    for order, refused in (([0, 1], False), ([1, 0], True)):
+        kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=order)
+        body = stream(pa.table({"v": pa.ExtensionArray.from_storage(kind, flat)}))
+        if not refused:
+            assert read(ARROW, body)[0].d == 6
+            continue
+        with pytest.raises(UnsupportedFormat, match="permutation"):
+            read(ARROW, body)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+@EACH_FORM
+def test_the_stored_type_has_the_name_it_has_everywhere(
+    kind: str, write: Any, dtype: str, read_file: Any
+) -> None:
+    del kind
+    form = "parquet" if write is parquet else "arrow"
+    found, _ = read_file(write(pa.table({"v": fixed(np.ones((2, 2), dtype))})), form)
+    assert found.stored_as == dtype
