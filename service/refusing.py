@@ -196,11 +196,32 @@ def _refuse_unpaired(group: list[Given], params: Params, store: Store) -> None:
                     Fault(pointer=other.pointer, message=f"{other.record.n} rows"),
                 ],
             )
+    if params.align_by_ids and len(group) > 1:
+        _refuse_nothing_to_align_by(group)
     with_ids = [one for one in group if one.record.ids_sha256 is not None]
     for other in with_ids[1:]:
         if other.record.ids_sha256 != with_ids[0].record.ids_sha256:
             ours = store.ids(with_ids[0].record) or ()
             _refuse_ids(with_ids[0], other, ours, store.ids(other.record) or (), params)
+
+
+def _refuse_nothing_to_align_by(group: list[Given]) -> None:
+    """Vectors without ids, and columns without where it matters which vectors they follow."""
+    orders = {one.record.ids_sha256 for one in group} - {None}
+    without = [
+        one
+        for one in group
+        if one.record.ids_sha256 is None and (one.column is None or len(orders) > 1)
+    ]
+    if without:
+        names = ", ".join(f"`{one.slot.name}`" for one in without)
+        raise IdsMismatch(
+            f"`align_by_ids` needs ids of all paired rows; {names} came without.",
+            [
+                Fault(pointer=one.pointer, message="name its id column, or pair by position")
+                for one in without
+            ],
+        )
 
 
 def _refuse_ids(

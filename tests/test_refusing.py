@@ -140,6 +140,21 @@ def test_ids_of_paired_inputs_are_one_sequence(check_metadata: Any) -> None:
     assert caught.value.faults[0].rows == ["new", "r00"]
 
 
+def test_rows_without_ids_are_not_aligned_by_position(check_metadata: Any) -> None:
+    """A column may follow the rows it stands beside as long as these stand in one order."""
+    turned, groups = IDS[::-1], labels(list("abcdef") * 2)
+    check_metadata(cosine_floor, ALIGN, a=rows(ids=IDS), b=rows(ids=turned))
+    check_metadata(cosine_floor, ALIGN, a=rows(ids=IDS), b=rows(ids=IDS), groups=groups)
+    for a, b, more, named in (
+        (rows(), rows(), {}, ["/inputs/a", "/inputs/b"]),
+        (rows(ids=IDS), rows(), {}, ["/inputs/b"]),
+        (rows(ids=IDS), rows(ids=turned), {"groups": groups}, ["/inputs/groups"]),
+    ):
+        with pytest.raises(IdsMismatch, match="needs ids") as caught:
+            check_metadata(cosine_floor, ALIGN, a=a, b=b, **more)
+        assert [fault.pointer for fault in caught.value.faults] == named
+
+
 def test_ids_count_between_any_two_paired_inputs(check_metadata: Any) -> None:
     """Also where the first input has none; rows of a mean are paired with nothing."""
     with pytest.raises(IdsMismatch):
