@@ -241,6 +241,16 @@ def is_null(owner: Any, name: str) -> str:
     return str(value.undefined["estimate"].code)
 
 
+@pytest.mark.parametrize("d", [2, 8, 12])
+def test_many_identical_rows_are_null_as_few_are(d: int) -> None:
+    """A collapsed encoder is not perfectly separated: what adding up 100,000 rows rounds is nothing."""
+    x = np.repeat(np.random.default_rng(1).normal(size=(1, d)).astype(np.float32), 100_000, 0)
+    params = {"permutations": 19, "bootstrap": 200}
+    m = structured({"m": x}, [i % 4 for i in range(len(x))], params).models["m"]
+    assert {is_null(m, name) for name in NULLS} == {"zero_total"}
+    assert m.v.estimate == 0
+
+
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("row", [[1.0, 1, 1], [0.1, 0.7, -3.3]])
 def test_identical_rows_are_null_with_a_reason(normalise: bool, row: list[float]) -> None:

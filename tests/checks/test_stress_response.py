@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,7 @@ from service.dataset import Dataset, Labels
 from service.errors import DimensionMismatch, InvalidRequest, TooFewRows
 from service.gating import read_gate, run_gate
 from service.numerics.damages import noisy, unit_direction
-from service.numerics.probe import Solver
+from service.numerics.probe import Solver, fit
 from service.operations import Services, perform, submit
 from service.request import parse_request
 from tests.stored_by_hand import top, unit
@@ -214,6 +217,32 @@ def test_the_probe_is_scikit_learns_on_damaged_rows(whole: Any, damage: str) -> 
         if severity:
             change = accuracy - whole.native.probe_accuracy.estimate
             assert found.probe_accuracy_change.estimate == pytest.approx(change, abs=1e-12)
+
+
+def test_probes_run_one_at_a_time_whatever_the_threads(run: Callable[..., Any]) -> None:
+    """Two at once would hold their features together, and leave each other's silence behind."""
+    running = most = 0
+    lock = threading.Lock()
+
+    def counted(*args: Any, **more: Any) -> Any:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.05)
+        found = fit(*args, **more)
+        with lock:
+            running -= 1
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        module = import_module("service.checks.stress_response.probing")
+        patch.setattr(module, "fit", counted)
+        run(
+            stress_response, vectors=X, train=TRAIN, labels=LABELS, train_labels=TRAIN_LABELS,
+            params={"damages": ["noise"]}, threads=4,
+        )  # fmt: skip
+    assert most == 1
 
 
 def test_a_probe_that_does_not_standardise_sees_contraction(whole: Any) -> None:

@@ -127,6 +127,8 @@ class Bench:
         groups = inputs.groups
         self.units = Units.rows(self.n) if groups is None else Units.groups(groups.dense)
         self.wanted = Wanted.of(inputs)
+        self._probe = Lock()
+        """A probe holds its features in float64, and silences warnings of the whole process."""
 
     def read(self, state: State | int, step: Step) -> dict[str, NDArray[Any]]:
         """Every instrument; NaN and 0 where nothing is read."""
@@ -181,7 +183,8 @@ class Bench:
     def _probed(self, state: State) -> dict[str, Any]:
         if isinstance(self.wanted, Undefined):
             return {}
-        tried = self._tried(self.wanted, state)
+        with self._probe:
+            tried = self._tried(self.wanted, state)
         return {
             "right": tried.right.astype(np.int8),
             "probe": [tried.train_accuracy, tried.n_iter, tried.converged],
