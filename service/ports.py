@@ -92,7 +92,7 @@ class Datasets(Protocol):
         """
         Hide a dataset, then ask `keep` whether something still needs it: bring it back, or delete it.
 
-        Whether it is gone; UnknownDataset if there is none.
+        Whether it is gone; UnknownDataset if there is none. If `keep` raises, it is brought back.
         """
         ...
 

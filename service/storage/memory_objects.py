@@ -114,8 +114,13 @@ class MemoryDatasets:
         with self._lock:
             record, data = self._get(project, dataset)
             del self._stored[project, dataset]
-            if keep():
-                self._stored[project, dataset] = record, data
+            kept = True
+            try:
+                kept = keep()
+            finally:
+                if kept:
+                    self._stored[project, dataset] = record, data
+            if kept:
                 return False
             self._by_content.pop((project, record.sha256), None)
             return True

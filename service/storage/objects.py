@@ -248,8 +248,13 @@ class ObjectDatasets:
             shown.rename(hidden)
         except FileNotFoundError:
             raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
-        if keep():
-            hidden.rename(shown)
+        kept = True
+        try:
+            kept = keep()
+        finally:
+            if kept:
+                hidden.rename(shown)
+        if kept:
             return False
         key = f"{project}/contents/{record.sha256}"
         with suppress(

@@ -312,6 +312,23 @@ def test_a_dataset_is_hidden_while_it_is_asked_for_and_gone_after(datasets: Any)
     assert again.id != record.id
 
 
+def test_a_dataset_whose_users_could_not_be_asked_for_stays(datasets: Any) -> None:
+    """Redis does not answer between hiding and deleting: nobody has said that nothing needs it."""
+    rows = np.ones((2, 2), "<f4")
+    record, _ = keep(datasets, rows)
+
+    def fail() -> bool:
+        raise ConnectionError("no answer")
+
+    with pytest.raises(ConnectionError):
+        datasets.remove("p", record.id, fail)
+    assert datasets.tidy(datetime.now(UTC) + timedelta(days=2)) == 0
+    assert datasets.record("p", record.id) == record
+    np.testing.assert_array_equal(datasets.load("p", record.id).rows, rows)
+    assert keep(datasets, rows) == (record, False)
+    assert datasets.remove("p", record.id, lambda: False) is True
+
+
 def test_only_drafts_that_nobody_writes_any_more_are_removed(tmp_path: Path) -> None:
     datasets = ObjectDatasets(tmp_path)
     record, _ = keep(datasets, np.ones((2, 2), "<f4"))
