@@ -34,6 +34,7 @@ STATUS = {
     "missing-labels": 422,
     "unknown-check": 404,
     "unknown-dataset": 404,
+    "damaged-dataset": 500,
     "unknown-job": 404,
     "unknown-gate": 404,
     "unknown-baseline": 404,

@@ -14,6 +14,7 @@ Every error the service can state, in one tree.
     │   └── MissingLabels      missing-labels
     ├── UnknownCheck           unknown-check
     ├── UnknownDataset         unknown-dataset
+    ├── DamagedDataset         damaged-dataset
     ├── UnknownJob             unknown-job
     ├── UnknownGate            unknown-gate
     ├── UnknownBaseline        unknown-baseline
@@ -141,6 +142,11 @@ class UnknownCheck(AssayError):
 class UnknownDataset(AssayError):
     code = "unknown-dataset"
     title = "There is no such dataset"
+
+
+class DamagedDataset(AssayError):
+    code = "damaged-dataset"
+    title = "The record of this dataset cannot be read"
 
 
 class UnknownJob(AssayError):

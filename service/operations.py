@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from os import SEEK_END
 from typing import IO
 
@@ -11,6 +12,7 @@ import structlog
 from service.accepting import bound, settled, sources_of
 from service.errors import (
     Cancelled,
+    DamagedDataset,
     DatasetInUse,
     Internal,
     InvalidRequest,
@@ -210,7 +212,8 @@ def vectors_file(services: Services, project: str, dataset: str) -> tuple[IO[byt
 
 def remove_dataset(services: Services, project: str, dataset: str) -> None:
     """Delete a dataset that nothing needs; asked before it is hidden and after, so no job slips in."""
-    services.datasets.record(project, dataset)
+    with suppress(DamagedDataset):  # it can be deleted without being read
+        services.datasets.record(project, dataset)
     if user := _user(services, project, dataset):
         raise DatasetInUse(f"{user} needs dataset {dataset}.")
     if not services.datasets.remove(

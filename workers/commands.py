@@ -60,14 +60,21 @@ def _run(workers: int, shard_workers: int, api: tuple[str, int] | None) -> None:
 def reindex(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Make the index of the object store again from its datasets; says what each project holds."""
+    """
+    Make the index of the object store again from its datasets; says what each project holds.
+
+    Exit code 1 if the record of a dataset cannot be read; such datasets are named and left as they are.
+    """
     import json
+    import logging
     from dataclasses import asdict
 
+    from service import logs
     from service.errors import AssayError
     from service.settings import Settings
     from service.storage.reindexing import reindex as every_project
 
+    logs.configure(logging.WARNING)
     try:
         root = Settings.read().store
     except AssayError as error:
@@ -85,8 +92,16 @@ def reindex(
                 f"reports; {one.restored} contents restored, {one.repeated} repeated, "
                 f"{one.dropped} bodies dropped"
             )
+        for dataset in one.damaged:
+            typer.echo(
+                f"{one.project}: {dataset} is damaged: restore its dataset.json from a backup, or "
+                "delete it",
+                err=True,
+            )
     if as_json:
         typer.echo(json.dumps(found, indent=2))
+    if any(one["damaged"] for one in found):
+        raise typer.Exit(1)
 
 
 def demo() -> None:

@@ -42,7 +42,11 @@ class BaselinePage(Model):
     "/{name}",
     response_model=Baseline,
     responses=guarded(
-        "invalid-request", "malformed-payload", "unknown-dataset", "payload-too-large"
+        "invalid-request",
+        "malformed-payload",
+        "unknown-dataset",
+        "damaged-dataset",
+        "payload-too-large",
     ),
 )
 async def set_baseline(request: Request, name: Name, services: Use, caller: Submitter) -> Response:

@@ -211,7 +211,7 @@ def list_datasets(
 @router.get(
     "/{dataset_id}",
     response_model=DatasetRecord,
-    responses=guarded("unknown-dataset"),
+    responses=guarded("unknown-dataset", "damaged-dataset"),
 )
 def get_dataset(request: Request, dataset_id: DatasetId, services: Use, caller: Reader) -> Response:
     """Metadata of a dataset."""
@@ -224,7 +224,7 @@ def get_dataset(request: Request, dataset_id: DatasetId, services: Use, caller: 
     responses={
         200: {"content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}}},
         304: {"description": "The rows have this ETag."},
-        **guarded("invalid-request", "unknown-dataset"),
+        **guarded("invalid-request", "unknown-dataset", "damaged-dataset"),
     },
 )
 def get_vectors(request: Request, dataset_id: DatasetId, services: Use, caller: Reader) -> Response:

@@ -134,7 +134,7 @@ def _headers(run: GateView) -> dict[str, str]:
         200: {"model": GateView, "description": "Judged already."},
         **guarded(
             "invalid-request", "malformed-payload", "unknown-check", "unknown-dataset",
-            "shape-mismatch", "queue-full", "source-denied", "payload-too-large",
+            "damaged-dataset", "shape-mismatch", "queue-full", "source-denied", "payload-too-large",
             "idempotency-conflict", "idempotency-in-flight"),
     },
 )  # fmt: skip

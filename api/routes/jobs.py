@@ -130,8 +130,9 @@ def progress_headers(job: JobView) -> dict[str, str]:
         **guarded(
             "invalid-request", "shape-mismatch", "dimension-mismatch", "ids-mismatch",
             "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
-            "malformed-payload", "unknown-check", "unknown-dataset", "payload-too-large",
-            "queue-full", "source-denied", "idempotency-conflict", "idempotency-in-flight"),
+            "malformed-payload", "unknown-check", "unknown-dataset", "damaged-dataset",
+            "payload-too-large", "queue-full", "source-denied", "idempotency-conflict",
+            "idempotency-in-flight"),
     },
 )  # fmt: skip
 async def submit_job(request: Request, services: Use, caller: Submitter, key: Once) -> Response:

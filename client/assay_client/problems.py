@@ -26,6 +26,7 @@ NEXT_STEPS = {
     "unknown-gate": "`assay gates` lists what there is",
     "unknown-baseline": "a gate that passed makes one: POST /v1/gates/ID/promote",
     "unknown-dataset": "upload it again with `assay upload FILE`",
+    "damaged-dataset": "delete it and upload it again, or have its record restored from a backup",
     "report-not-ready": "`assay jobs ID` shows how far it is",
     "unsupported-format": "save vectors as .npy and columns as .csv",
     "ids-mismatch": "pass `--param align_by_ids=true` if the same ids stand in another order",

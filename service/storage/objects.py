@@ -30,12 +30,14 @@ from typing import IO, Any
 import numpy as np
 import obstore
 import orjson
+import structlog
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore
+from pydantic import ValidationError
 
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
-from service.errors import Internal, UnknownDataset
+from service.errors import DamagedDataset, Internal, UnknownDataset
 from service.job import new_id
 from service.ports import Draft, Page
 from service.storage.listing import Place, cut, position
@@ -47,6 +49,7 @@ REMOVED = "removed.json"
 """What the metadata of a dataset is called while it is being deleted."""
 COUNTED_S = 5.0
 """What other processes store is noticed after that."""
+log = structlog.get_logger()
 DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -104,6 +107,8 @@ class ObjectDatasets:
         self._store = LocalStore(root, mkdir=True)
         self._known: dict[str, dict[str, tuple[Place, int]]] = {}
         """By project and id, a dataset's place in a listing and its size: they never change."""
+        self._damaged: set[tuple[str, str]] = set()
+        """Datasets whose damage has been told."""
         self._counted: dict[str, tuple[float, int]] = {}
         """By project, when it was counted and what it held."""
 
@@ -144,7 +149,8 @@ class ObjectDatasets:
         except AlreadyExistsError:
             try:
                 return self.record(project, self._bytes(key).decode())
-            except UnknownDataset:  # its upload died, or was undone, after the claim
+            except (UnknownDataset, DamagedDataset):
+                # its upload died, or was undone, after the claim; or the same rows replace it
                 self._put(key, record.id.encode())
         return None
 
@@ -164,16 +170,34 @@ class ObjectDatasets:
             data = self._bytes(f"{project}/datasets/{dataset}/dataset.json")
         except FileNotFoundError:
             raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
-        return DatasetRecord.model_validate_json(data)
+        try:
+            return DatasetRecord.model_validate_json(data)
+        except ValidationError:
+            self._tell(project, dataset)
+            raise DamagedDataset(
+                f"The record of dataset `{dataset}` cannot be read: restore its `dataset.json` from a "
+                "backup, or delete the dataset and upload it again."
+            ) from None
+
+    def _tell(self, project: str, dataset: str) -> None:
+        """Say once that a record is damaged."""
+        if (project, dataset) not in self._damaged:
+            self._damaged.add((project, dataset))
+            log.error("the record of a dataset is damaged", project=project, dataset=dataset)
 
     def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
-        places = [place for place, _ in self._there(project).values()]
+        places = [place for place, _ in self._there(project).values() if place is not None]
         page = cut(places, limit, cursor, lambda place: place)
         items = []
         for _, dataset in page.items:
-            with suppress(UnknownDataset):  # deleted meanwhile
+            with suppress(UnknownDataset, DamagedDataset):  # deleted, or damaged, meanwhile
                 items.append(self.record(project, dataset))
         return Page(items, page.next_cursor)
+
+    def damaged(self, project: str) -> tuple[str, ...]:
+        """Datasets whose record cannot be read."""
+        there = self._there(project).items()
+        return tuple(sorted(dataset for dataset, (place, _) in there if place is None))
 
     def stored_bytes(self, project: str) -> int:
         counted, total = self._counted.get(project, (-COUNTED_S, 0))
@@ -192,21 +216,29 @@ class ObjectDatasets:
         pages = obstore.list(self._store, prefix=f"{project}/datasets/{dataset}")
         return sum(item["size"] for page in pages for item in page)
 
-    def _there(self, project: str) -> dict[str, tuple[Place, int]]:
-        """Place and size of every dataset that is there now; only new ones are read."""
+    def _there(self, project: str) -> dict[str, tuple[Place | None, int]]:
+        """
+        Place and size of every dataset that is there now; only new ones are read.
+
+        A damaged one takes its room and has no place.
+        """
         prefixes = obstore.list_with_delimiter(self._store, prefix=f"{project}/datasets/")
         there = [str(prefix).rsplit("/", 1)[-1] for prefix in prefixes["common_prefixes"]]
         known = self._known.get(project, {})
-        found = {}
+        found: dict[str, tuple[Place, int]] = {}
+        damaged: dict[str, tuple[None, int]] = {}
         for dataset in there:
             if dataset in known:
                 found[dataset] = known[dataset]
                 continue
             with suppress(UnknownDataset):  # on its way in
-                place = position(self.record(project, dataset))
-                found[dataset] = place, self._size(project, dataset)
+                try:
+                    place = position(self.record(project, dataset))
+                    found[dataset] = place, self._size(project, dataset)
+                except DamagedDataset:
+                    damaged[dataset] = None, self._size(project, dataset)
         self._known[project] = found
-        return found
+        return {**found, **damaged}
 
     def remember_body(self, project: str, body: str, dataset: str) -> None:
         self._put(f"{project}/bodies/{body}", dataset.encode())
@@ -216,7 +248,7 @@ class ObjectDatasets:
             return None
         try:
             return self.record(project, self._bytes(f"{project}/bodies/{body}").decode())
-        except (FileNotFoundError, UnknownDataset):
+        except (FileNotFoundError, UnknownDataset, DamagedDataset):
             return None
 
     def forget_body(self, project: str, body: str) -> bool:
@@ -241,7 +273,7 @@ class ObjectDatasets:
         return (self._root / _folder(project, dataset) / "vectors.npy").open("rb")
 
     def remove(self, project: str, dataset: str, keep: Callable[[], bool]) -> bool:
-        record = self.record(project, dataset)
+        content = self._content(project, dataset)
         folder = self._root / _folder(project, dataset)
         shown, hidden = folder / "dataset.json", folder / REMOVED
         try:
@@ -256,14 +288,19 @@ class ObjectDatasets:
                 hidden.rename(shown)
         if kept:
             return False
-        key = f"{project}/contents/{record.sha256}"
-        with suppress(
-            FileNotFoundError
-        ):  # a dataset of before the index, or somebody else's removal
-            if self._bytes(key).decode() == dataset:
-                obstore.delete(self._store, key)
+        # there is none for a dataset of before the index, or after somebody else's removal
+        with suppress(FileNotFoundError):
+            if content is not None and self._bytes(content).decode() == dataset:
+                obstore.delete(self._store, content)
         _delete(folder)
         return True
+
+    def _content(self, project: str, dataset: str) -> str | None:
+        """Where the content of a dataset leads to it; None if its record does not say."""
+        try:
+            return f"{project}/contents/{self.record(project, dataset).sha256}"
+        except DamagedDataset:  # a claim that leads to nothing is taken over by the next upload
+            return None
 
     def tidy(self, older_than: datetime) -> int:
         found = 0

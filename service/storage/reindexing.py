@@ -26,6 +26,8 @@ class Reindexed:
     """Datasets whose content another, older one has too; both stay."""
     dropped: int
     """Bodies of uploads that led to no dataset."""
+    damaged: tuple[str, ...] = ()
+    """Datasets whose record cannot be read, left as they are."""
 
 
 def reindex(root: Path) -> Iterator[Reindexed]:
@@ -50,6 +52,7 @@ def reindex(root: Path) -> Iterator[Reindexed]:
             dropped=sum(
                 datasets.forget_body(project, one.name) for one in _files(folder / "bodies")
             ),
+            damaged=datasets.damaged(project),
         )
 
 

@@ -10,7 +10,9 @@ import re
 import struct
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 from service.operations import Services
+from service.storage.objects import ObjectDatasets
 
 NPY = {"Content-Type": "application/x-npy"}
 JSON = {"Content-Type": "application/json"}
@@ -684,3 +687,22 @@ def test_datasets_are_listed_page_by_page(door: Any, upload: Any, refusal: Any) 
     assert shown == ids[::-1]
     for wrong in ({"cursor": "x"}, {"limit": 0}, {"limit": 201}, {"body_sha256": "AB"}):
         refusal(door.get("/v1/datasets", params=wrong), 422, "invalid-request")
+
+
+def test_a_dataset_whose_record_is_damaged_is_a_problem_of_its_own(
+    services: Services, knock: Any, upload: Any, refusal: Any, tmp_path: Path
+) -> None:
+    """Said with what to do; the listing, and uploads, go on."""
+    door = knock(replace(services, datasets=ObjectDatasets(tmp_path)))
+    broken = upload([[1.0, 2.0]], door)["id"]
+    (tmp_path / "default/datasets" / broken / "dataset.json").write_bytes(b'{"id": "ds')
+    whole = upload([[3.0, 4.0]], door)["id"]
+    for place in (f"/v1/datasets/{broken}", f"/v1/datasets/{broken}/vectors"):
+        answer = door.get(place)
+        refusal(answer, 500, "damaged-dataset")
+        assert broken in answer.json()["detail"]
+    job = {"kind": "geometry", "inputs": {"vectors": {"dataset": broken}}}
+    refusal(door.post("/v1/jobs", json=job), 500, "damaged-dataset")
+    assert [one["id"] for one in door.get("/v1/datasets").json()["items"]] == [whole]
+    assert door.delete(f"/v1/datasets/{broken}").status_code == 204
+    refusal(door.get(f"/v1/datasets/{broken}"), 404, "unknown-dataset")

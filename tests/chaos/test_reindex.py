@@ -101,9 +101,9 @@ def test_a_lost_redis_takes_no_dataset_no_baseline_and_no_report(
     counts = reindex(stack)
     assert counts == [
         {"project": "one", "datasets": 2, "baselines": 1, "reports": 1, "restored": 2,
-         "repeated": 0, "dropped": 0},
+         "repeated": 0, "dropped": 0, "damaged": []},
         {"project": "other", "datasets": 1, "baselines": 0, "reports": 0, "restored": 0,
-         "repeated": 0, "dropped": 0},
+         "repeated": 0, "dropped": 0, "damaged": []},
     ]  # fmt: skip
     assert reindex(stack) == [{**one, "restored": 0} for one in counts]
 
