@@ -8,7 +8,6 @@ certificates).
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,8 +21,8 @@ from service.model import Label
 from service.ports import Opened
 from service.source_page import SourcePage
 from service.source_reference import ChromaReference, Provenance
-from service.sources import guard
 from service.sources.connection import Connection
+from service.sources.dialling import Checked
 from service.sources.rows import Paging, conditions, retold
 
 PORT = 8000
@@ -103,24 +102,21 @@ class _Collection:
 
 
 def _connect(connection: Connection) -> httpx.Client:
-    secure = connection.parts.scheme == "https"
-    address = guard.addresses(connection, PORT)[0]
-    host = connection.host if secure else f"[{address}]" if ":" in address else address
+    host = f"[{connection.host}]" if ":" in connection.host else connection.host
     prefix = connection.parts.path.rstrip("/")
-    verify = connection.options.get("verify")
     with retold(_problem(connection), *FAILURES):
         return httpx.Client(
             base_url=f"{connection.parts.scheme}://{host}:{connection.port(PORT)}{prefix}/api/v2/",
             headers=_headers(connection),
             auth=(connection.user, connection.password or "") if connection.user else None,
             timeout=connection.timeout_s,
-            verify=ssl.create_default_context(cafile=verify) if verify else True,
+            transport=Checked(connection, PORT),
             trust_env=False,
         )
 
 
 def _headers(connection: Connection) -> dict[bytes, bytes]:
-    headers = {b"Content-Type": b"application/json", b"Host": connection.parts.netloc.encode()}
+    headers = {b"Content-Type": b"application/json"}
     if connection.password is not None and connection.user is None:
         if connection.options.get("header", "authorization").lower() == "x-chroma-token":
             headers[b"X-Chroma-Token"] = connection.password.encode()

@@ -112,10 +112,10 @@ class _Fields:
 def _connect(connection: Connection) -> MilvusClient:
     secure = connection.parts.scheme == "https"
     address = guard.addresses(connection, PORT)[0]
-    host = connection.host if secure else f"[{address}]" if ":" in address else address
+    host = f"[{address}]" if ":" in address else address
     tls = {
         "server_pem_path": connection.options.get("verify"),
-        "server_name": connection.options.get("server_name"),
+        "server_name": connection.options.get("server_name", connection.host) if secure else None,
     }
     who = (
         {"user": connection.user, "password": connection.password or ""}

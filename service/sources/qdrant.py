@@ -8,7 +8,6 @@ The password of a connection is the API key; option `verify` is a file of certif
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,8 +20,8 @@ from service.model import Label
 from service.ports import Opened
 from service.source_page import SourcePage
 from service.source_reference import Provenance, QdrantReference
-from service.sources import guard
 from service.sources.connection import Connection
+from service.sources.dialling import Checked
 from service.sources.rows import Paging, conditions, local, retold, unknown
 
 PORT = 6333
@@ -63,21 +62,17 @@ def open_source(reference: QdrantReference, connection: Connection) -> Iterator[
 def _connect(connection: Connection) -> QdrantClient:
     if path := local(connection):
         return QdrantClient(path=path)
-    secure = connection.parts.scheme == "https"
-    addresses = guard.addresses(connection, PORT)
     if connection.password is not None and not connection.password.isascii():
         raise SourceDenied(f"The key of connection `{connection.name}` does not fit into a header.")
-    authorities = connection.options.get("verify")
-    tls = {"verify": ssl.create_default_context(cafile=authorities)} if authorities else {}
     return QdrantClient(
-        host=connection.host if secure else addresses[0],
+        host=f"[{connection.host}]" if ":" in connection.host else connection.host,
         port=connection.port(PORT),
-        https=secure,
+        https=connection.parts.scheme == "https",
         prefix=connection.parts.path.strip("/") or None,
         headers={"api-key": connection.password} if connection.password else None,
         timeout=max(1, int(connection.timeout_s)),
         check_compatibility=False,
-        **tls,
+        transport=Checked(connection, PORT),
     )
 
 

@@ -9,12 +9,14 @@ database.
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import redis
+from redis.maint_notifications import MaintNotificationsConfig
 
 from service.errors import (
     AssayError,
@@ -65,25 +67,40 @@ def open_source(reference: RedisReference, connection: Connection) -> Iterator[O
         store.close()
 
 
+class _Checked(redis.Connection):
+    """Connects to an address that was looked at, each time; a server cannot move it elsewhere."""
+
+    def __init__(self, *, named: Connection, **given: Any) -> None:
+        super().__init__(**given)  # type: ignore[no-untyped-call]
+        self._named = named
+
+    def _connect(self) -> socket.socket:
+        return guard.connect(self._named, PORT)
+
+
+class _CheckedTls(redis.SSLConnection, _Checked):
+    """The same behind TLS to the name: what wraps a socket asks the next class for one."""
+
+
 def _connect(connection: Connection) -> redis.Redis:
-    secure = connection.parts.scheme == "rediss"
-    address = guard.addresses(connection, PORT)[0]
     database = connection.parts.path.strip("/") or "0"
     if not database.isdecimal():
         raise InvalidRequest(f"The address of connection `{connection.name}` ends in a number.")
-    tls: dict[str, Any] = (
-        {"ssl": True, "ssl_ca_certs": connection.options.get("verify")} if secure else {}
-    )
-    return redis.Redis(
-        host=connection.host if secure else address,
+    secure = connection.parts.scheme == "rediss"
+    tls: dict[str, Any] = {"ssl_ca_certs": connection.options.get("verify")} if secure else {}
+    pool = redis.ConnectionPool(
+        _CheckedTls if secure else _Checked,
+        maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        named=connection,
+        host=connection.host,
         port=connection.port(PORT),
         db=int(database),
         username=connection.user,
         password=connection.password,
         socket_timeout=connection.timeout_s,
-        socket_connect_timeout=connection.timeout_s,
         **tls,
     )
+    return redis.Redis.from_pool(pool)
 
 
 def _keys(store: redis.Redis, reference: RedisReference) -> set[bytes]:

@@ -133,13 +133,18 @@ def postgres(password: str, *options: str) -> Iterator[Server]:
 
 
 @contextmanager
-def tls_before(port: int, context: ssl.SSLContext) -> Iterator[int]:
-    """The port of a door to PostgreSQL that speaks TLS, which the build of these tests does not."""
+def tls_before(port: int, context: ssl.SSLContext, asked: bool = True) -> Iterator[int]:
+    """
+    The port of a door that speaks TLS to a server whose build for these tests does not.
+
+    PostgreSQL is `asked` for it first.
+    """
 
     class Door(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            self.request.recv(8, socket.MSG_WAITALL)  # SSLRequest
-            self.request.sendall(b"S")
+            if asked:
+                self.request.recv(8, socket.MSG_WAITALL)  # SSLRequest
+                self.request.sendall(b"S")
             with (
                 suppress(OSError),
                 context.wrap_socket(self.request, server_side=True) as client,
