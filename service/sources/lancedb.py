@@ -24,6 +24,7 @@ from service.ports import Opened
 from service.source_page import SourcePage
 from service.source_reference import LancedbReference, Provenance
 from service.sources.connection import Connection
+from service.sources.object_hosts import refuse_addresses
 from service.sources.rows import Paging, conditions, local, retold, unknown
 
 COUNTED = 65_536
@@ -73,6 +74,8 @@ def _table(connection: Connection, reference: LancedbReference) -> Table:
     path = local(connection)
     keys = {"aws_access_key_id": connection.user, "aws_secret_access_key": connection.password}
     storage = {**connection.options, **{key: value for key, value in keys.items() if value}}
+    if path is None:
+        refuse_addresses(connection, storage)
     store = lancedb.connect(
         path or connection.url,
         storage_options=None if path else {"timeout": f"{connection.timeout_s}s"} | storage,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.errors import DimensionMismatch, InvalidRequest
+from service.errors import DimensionMismatch, InvalidRequest, SourceDenied, SourceUnreachable
+from service.sources.connection import Connection
 from tests.stores import servers
 from tests.stores.loading import Lancedb, Table, opened, read
 
@@ -86,3 +90,123 @@ def test_ids_that_repeat_are_given_twice_for_the_import_to_refuse(store: Lancedb
     )
     store.store.create_table("twice", rows)
     assert read(store.connection, store.reference("twice")).ids == ["a", "b", "a"]
+
+
+class Seen(http.server.BaseHTTPRequestHandler):
+    """A store of objects that lets nobody in."""
+
+    seen: list[str]
+
+    def do_GET(self) -> None:
+        self.seen.append(self.path)
+        self.send_response(403)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_PUT = do_POST = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def door() -> Iterator[tuple[str, list[str]]]:
+    """The address of an object store of this machine, and what it was asked for."""
+    Seen.seen = []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Seen) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", Seen.seen
+        server.shutdown()
+        thread.join()
+
+
+IN_S3 = {"kind": "lancedb", "table": "docs", "vector": "v", "id": "id"}
+S3: dict[str, str] = {"aws_region": "eu-west-1", "allow_http": "true", "client_max_retries": "0"}
+
+
+def in_s3(options: dict[str, str], private: bool) -> Connection:
+    return Connection(
+        "prod", "s3://bucket/x", "key", "secret", {**S3, **options}, private, timeout_s=3
+    )
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(
+    ("option", "variable"),
+    [
+        ("aws_endpoint", None),
+        ("endpoint", None),
+        ("AWS_ENDPOINT_URL", None),
+        ("endpoint_url", None),
+        ("aws_endpoint_url_s3", None),
+        (None, "AWS_ENDPOINT"),
+        (None, "AWS_ENDPOINT_URL"),
+    ],
+)
+def test_an_endpoint_of_this_machine_needs_the_operators_word(
+    option: str | None, variable: str | None, private: bool, door: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """By whatever name of the option, or variable of the environment, the library goes by."""
+    address, seen = door
+    if variable is not None:
+        monkeypatch.setenv(variable, address)
+    connection = in_s3({} if option is None else {option: address}, private)
+    with pytest.raises(SourceUnreachable if private else SourceDenied):
+        read(connection, IN_S3)
+    assert bool(seen) is private
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "host"),
+    [
+        ("s3://bucket/x", {"aws_region": "eu-west-1"}, "s3.eu-west-1.amazonaws.com"),
+        ("s3://bucket/x", {}, "s3.amazonaws.com"),
+        ("gs://bucket/x", {}, "storage.googleapis.com"),
+        ("az://container/x", {"azure_storage_account_name": "us"}, "us.blob.core.windows.net"),
+        ("s3://bucket/x", {"aws_endpoint": "https://objects.test:9000"}, "objects.test"),
+        ("s3://bucket/x", {"proxy_url": "https://objects.test"}, "objects.test"),
+    ],
+)
+def test_the_host_is_looked_at_before_the_library_is_given_it(
+    url: str, options: dict[str, str], host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leads = {host: "10.0.0.1"}
+    opened: list[str] = []
+
+    def resolve(asked: str, port: int, *rest: Any, **_: Any) -> list[Any]:
+        address = leads.get(asked, "93.184.216.34")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    def connect(address: str, **_: Any) -> Any:
+        opened.append(address)
+        raise OSError
+
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
+    monkeypatch.setattr("lancedb.connect", connect)
+    connection = Connection("prod", url, options=options)
+    with pytest.raises(SourceDenied, match="private"):
+        read(connection, IN_S3)
+    assert opened == []
+    leads[host] = "93.184.216.34"
+    with pytest.raises(SourceUnreachable):
+        read(connection, IN_S3)
+    assert opened == [url]
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://bucket/x", {"aws_endpoint": "http://93.184.216.34"}),
+        ("db://database", {"host_override": "http://127.0.0.1"}),
+        ("http://127.0.0.1:1", {}),
+        ("memory://x", {}),
+    ],
+)
+def test_other_stores_and_plain_http_to_the_world_are_refused(
+    url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lancedb.connect", None)
+    with pytest.raises(SourceDenied):
+        read(Connection("prod", url, options=options), IN_S3)
