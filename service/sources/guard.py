@@ -14,6 +14,13 @@ from service.sources.connection import Connection
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 """IPv6 addresses whose last four bytes are an IPv4 address."""
+LOCAL = [
+    *map(ipaddress.ip_network, ("10.0.0.0/8", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")),
+    *map(ipaddress.ip_network, ("::1/128", "fc00::/7", "fec0::/10")),
+]
+"""Private networks and this machine: everything that `private` opens."""
+GIVEN = ipaddress.ip_network("2000::/3")
+"""All of IPv6 that is given to networks; what lies outside is translated, local or nobody's."""
 
 
 def addresses(connection: Connection, default_port: int) -> list[str]:
@@ -35,8 +42,8 @@ def addresses(connection: Connection, default_port: int) -> list[str]:
     for address in listed:
         if not allowed(ipaddress.ip_address(address.partition("%")[0]), connection.private):
             raise SourceDenied(
-                f"Connection `{connection.name}` leads to a private or link-local address; the "
-                "operator can set `private` for private ones."
+                f"Connection `{connection.name}` leads to a private, link-local or reserved "
+                "address; the operator can set `private` for private ones."
             )
     return listed
 
@@ -49,11 +56,11 @@ def allowed(address: Address, private: bool) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return allowed(inner, private)
-    if address.is_link_local or address.is_multicast or address.is_unspecified:
-        return False
-    if address.is_loopback or address.is_private:
+    if any(address in block for block in LOCAL):
         return private
-    return address.is_global
+    if address.version == 6 and address not in GIVEN:
+        return False
+    return address.is_global and not address.is_multicast
 
 
 def connect(connection: Connection, default_port: int) -> socket.socket:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
 from service.sources import guard
@@ -43,6 +45,72 @@ def test_which_addresses_may_be_reached(address: str, public: bool, private: boo
     parsed = ipaddress.ip_address(address)
     assert guard.allowed(parsed, private=False) is public
     assert guard.allowed(parsed, private=True) is private
+
+
+NEVER = """
+    0.0.0.0/8 100.64.0.0/10 169.254.0.0/16 192.0.0.0/29 192.0.0.170/31 192.0.2.0/24 198.18.0.0/15
+    198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+    ::/128 ::/96 64:ff9b:1::/48 100::/64 ::ffff:0:0:0/96 2001::/32 2001:2::/48 2001:db8::/32 4000::/3
+    5f00::/16 fe80::/10 ff00::/8
+"""
+"""Blocks of the IANA registries of special addresses that are not globally reachable, those that stood
+for IPv4 addresses once, and what nobody has been given: all but the private ones."""
+PRIVATE = """
+    10.0.0.0/8 127.0.0.0/8 172.16.0.0/12 192.168.0.0/16 ::1/128 fc00::/7 fec0::/10
+"""
+PUBLIC = """
+    1.0.0.0/8 8.0.0.0/8 93.0.0.0/8 185.0.0.0/8 2400::/12 2600::/12 2a00::/12 2003::/18
+"""
+"""Some that regional registries have given to networks."""
+
+
+def inside(blocks: str) -> st.SearchStrategy[guard.Address]:
+    """Any address of any of these blocks."""
+
+    def of(block: Any) -> st.SearchStrategy[guard.Address]:
+        last = block.num_addresses - 1
+        return st.integers(0, last).map(lambda place: block[place])
+
+    return st.sampled_from([ipaddress.ip_network(one) for one in blocks.split()]).flatmap(of)
+
+
+@given(inside(NEVER))
+def test_special_addresses_are_never_reached(address: guard.Address) -> None:
+    if address == ipaddress.ip_address("::1"):
+        return
+    assert not guard.allowed(address, private=False)
+    assert not guard.allowed(address, private=True)
+
+
+@given(inside(PRIVATE))
+def test_private_addresses_are_reached_by_the_operators_word(address: guard.Address) -> None:
+    assert not guard.allowed(address, private=False)
+    assert guard.allowed(address, private=True)
+
+
+@given(inside(PUBLIC), st.booleans())
+def test_addresses_of_networks_are_reached(address: guard.Address, private: bool) -> None:
+    assert guard.allowed(address, private)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**80 - 1), st.booleans())
+def test_an_address_in_another_is_judged_as_it_is(inner: int, rest: int, private: bool) -> None:
+    """Mapped, translated by the well-known prefix, and 6to4, whatever stands behind it there."""
+    verdict = guard.allowed(ipaddress.IPv4Address(inner), private)
+    for outer in (
+        0xFFFF << 32 | inner,
+        0x64FF9B << 96 | inner,
+        0x2002 << 112 | inner << 80 | rest,
+    ):
+        assert guard.allowed(ipaddress.IPv6Address(outer), private) is verdict
+
+
+@pytest.mark.parametrize(
+    "address", ["64:ff9b:1::a9fe:a9fe", "::ffff:0:127.0.0.1", "::127.0.0.1", "240.0.0.1"]
+)
+@pytest.mark.parametrize("private", [False, True])
+def test_ways_round_are_closed(address: str, private: bool) -> None:
+    assert not guard.allowed(ipaddress.ip_address(address), private)
 
 
 def test_the_address_that_was_checked_is_the_one_connected_to(
