@@ -66,13 +66,15 @@ OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "
 @contextmanager
 def open_source(reference: PgvectorReference, connection: Connection) -> Iterator[Opened]:
     """Read a table or view in the order of its id."""
-    told = _problem(connection)
-    with retold(told, *FAILURES):
+    told = _reading(connection, f"PostgreSQL cannot compute a row of `{reference.table}`")
+    with retold(_connecting(connection), *FAILURES):
         session = Session(connection)
     with closing(session):
         with retold(told, *FAILURES):
             table = _table(session, reference)
             [[server, extension]] = session.run(VERSIONS)
+        _refuse(session, table, reference, connection)
+        with retold(told, *FAILURES):
             count = table.count(session)
         with closing(_pages(session, table, reference, told)) as pages:
             yield Opened(
@@ -100,7 +102,8 @@ class _Table:
     """What is read, as SQL."""
 
     rows: str
-    """From and where."""
+    """From."""
+    where: str
     order: str
     chosen: str
     """Vector, id and labels."""
@@ -116,15 +119,18 @@ class _Table:
         return (self.dimensions or MOST_DIMENSIONS) * np.dtype(self.dtype).itemsize
 
     def count(self, session: Session) -> int:
-        [[count]] = session.run(f"SELECT count(*) {self.rows}")
+        [[count]] = session.run(f"SELECT count(*) {self.rows} {self.where}")
         return int(count)
 
     @property
     def query(self) -> str:
-        return f"SELECT {self.chosen} {self.rows} ORDER BY source.{self.order}"
+        return f"SELECT {self.chosen} {self.rows} {self.where} {self.order}"
 
 
 def _table(session: Session, reference: PgvectorReference) -> _Table:
+    asked = [reference.vector, reference.id, *reference.columns]
+    place = name(reference.namespace, reference.table)
+    named = {column: name(column) for column in asked}
     found = session.run(COLUMNS, namespace=reference.namespace, table=reference.table)
     types = {column: kind for column, kind, _ in found}
     declared = {column: size for column, _, size in found if size > 0}
@@ -133,7 +139,6 @@ def _table(session: Session, reference: PgvectorReference) -> _Table:
             f"There is no table `{reference.table}` in schema `{reference.namespace}` that this "
             "connection may see."
         )
-    asked = [reference.vector, reference.id, *reference.columns]
     for column in [*asked, *(one.column for one in reference.where)]:
         if column not in types:
             raise unknown("column", column, list(types))
@@ -143,16 +148,35 @@ def _table(session: Session, reference: PgvectorReference) -> _Table:
             f"Column `{reference.vector}` is of type `{kind}`; only `vector` and `halfvec` are read."
         )
     casts = ["text", *(CASTS.get(types[column], "text") for column in reference.columns)]
-    cells = (f"{name(column)}::{cast}" for column, cast in zip(asked[1:], casts, strict=True))
+    cells = (f"{named[column]}::{cast}" for column, cast in zip(asked[1:], casts, strict=True))
     return _Table(
-        rows=f"FROM {name(reference.namespace, reference.table)} AS source "
-        f"WHERE {_filter(reference)}",
-        order=name(reference.id),
-        chosen=", ".join([name(reference.vector), *cells]),
+        rows=f"FROM {place} AS source",
+        where=f"WHERE {_filter(reference)}",
+        order=f"ORDER BY source.{named[reference.id]}",
+        chosen=", ".join([named[reference.vector], *cells]),
         types=casts,
         dtype=DTYPES[kind],
         dimensions=declared.get(reference.vector),
     )
+
+
+def _refuse(
+    session: Session, table: _Table, reference: PgvectorReference, connection: Connection
+) -> None:
+    """Plan what will be read, one part after another, so that the right one is blamed."""
+    for parts, blame in (
+        (table.rows, f"PostgreSQL cannot read `{reference.table}`"),
+        (
+            f"{table.rows} {table.order}",
+            f"Column `{reference.id}` cannot be put in order; name one that can as `id`",
+        ),
+        (
+            f"{table.rows} {table.where}",
+            "PostgreSQL does not accept `where`: a value does not fit its column",
+        ),
+    ):
+        with retold(_reading(connection, blame), *FAILURES):
+            session.run(f"EXPLAIN SELECT 1 {parts}")
 
 
 def _filter(reference: PgvectorReference) -> str:
@@ -215,20 +239,43 @@ def _page(rows: _Rows, limit: int, paging: Paging, table: _Table) -> SourcePage 
     return paging.assembled(columns[0], present, block[:at], columns[1:])
 
 
-def _problem(connection: Connection) -> Told:
+def _connecting(connection: Connection) -> Told:
     def tell(error: Exception) -> AssayError:
-        state = error.args[0].get("C", "") if isinstance(error, DatabaseError) else ""
-        if state in ("42501",) or state.startswith("28"):
+        state = _state(error)
+        if state == "42501" or state.startswith("28"):
+            return SourceDenied(
+                f"PostgreSQL refuses the user or the password of connection `{connection.name}`."
+            )
+        if state == "3D000":
+            return SourceUnreachable(
+                f"There is no database at connection `{connection.name}` as its address names."
+            )
+        return _broken(connection)
+
+    return tell
+
+
+def _reading(connection: Connection, blame: str) -> Told:
+    def tell(error: Exception) -> AssayError:
+        state = _state(error)
+        if state == "42501":
             return SourceDenied(
                 f"The user of connection `{connection.name}` may not read this table."
             )
         if state.startswith(("22", "42")):
-            return InvalidRequest(
-                "PostgreSQL does not accept `where`: a value does not fit its column."
-            )
-        return SourceUnreachable(
-            f"PostgreSQL at connection `{connection.name}` does not answer, does not accept the "
-            "connection's user and options, or broke off."
-        )
+            return InvalidRequest(f"{blame} (error {state}).")
+        return _broken(connection)
 
     return tell
+
+
+def _state(error: Exception) -> str:
+    """PostgreSQL's five characters for what happened; empty if it has said nothing."""
+    return str(error.args[0].get("C", "")) if isinstance(error, DatabaseError) else ""
+
+
+def _broken(connection: Connection) -> SourceUnreachable:
+    return SourceUnreachable(
+        f"PostgreSQL at connection `{connection.name}` does not answer, does not accept the "
+        "connection's user and options, or broke off."
+    )

@@ -16,6 +16,7 @@ import trustme
 from psycopg import sql
 
 from service.errors import (
+    AssayError,
     DimensionMismatch,
     InvalidRequest,
     MalformedPayload,
@@ -195,6 +196,84 @@ def test_a_user_without_rights_is_denied(store: Pgvector, vectors: Any) -> None:
     guest = replace(store.connection, user="guest")
     with pytest.raises(SourceDenied):
         read(guest, store.reference("closed"))
+
+
+def refused(connection: Any, reference: dict[str, Any]) -> str:
+    with pytest.raises(AssayError) as caught:
+        read(connection, reference)
+    return f"{caught.value.code}: {caught.value.detail}"
+
+
+def test_a_wrong_password_or_user_is_said_to_be_one(store: Pgvector) -> None:
+    """Not that it may not read a table, which nobody has asked for by then."""
+    for wrong in ({"password": "wr0ng"}, {"user": "nobody"}):
+        told = refused(replace(store.connection, **wrong), store.reference("docs"))
+        assert (
+            told
+            == "source-denied: PostgreSQL refuses the user or the password of connection `prod`."
+        )
+
+
+def test_a_database_that_is_not_there_is_said_to_be_one(store: Pgvector) -> None:
+    url = store.connection.url.replace("/postgres", "/nothing")
+    told = refused(replace(store.connection, url=url), store.reference("docs"))
+    assert (
+        told
+        == "source-unreachable: There is no database at connection `prod` as its address names."
+    )
+
+
+def test_an_id_that_has_no_order_is_named(store: Pgvector) -> None:
+    execute(
+        store,
+        "CREATE TABLE unordered (id json, embedding vector(1), n int)",
+        "INSERT INTO unordered VALUES ('1', '[1]', 1)",
+    )
+    for where in ([], [{"column": "n", "op": "=", "value": 1}]):
+        told = refused(store.connection, {**store.reference("unordered"), "where": where})
+        assert told.startswith("invalid-request: Column `id` cannot be put in order")
+
+
+def test_what_a_view_cannot_compute_is_said_of_the_table(store: Pgvector) -> None:
+    """Whether or not there is a `where`, which is not to blame."""
+    execute(
+        store,
+        "CREATE TABLE divided (id int, embedding vector(1), n int)",
+        "INSERT INTO divided VALUES (1, '[1]', 0), (2, '[2]', 1)",
+        "CREATE VIEW dividing AS SELECT id, embedding, n, 1 / n AS share FROM divided",
+    )
+    where = [{"column": "share", "op": ">", "value": 0}]
+    for asked in ({"columns": ["share"]}, {"where": where}):
+        told = refused(store.connection, {**store.reference("dividing"), **asked})
+        assert told.startswith("invalid-request: PostgreSQL cannot compute a row of `dividing`")
+        assert "22012" in told
+    sound = [{"column": "n", "op": ">", "value": 0}]
+    found = read(store.connection, {**store.reference("divided"), "where": sound})
+    assert found.ids == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("n", "x"), ("n", True), ("day", "no day"), ("mood", "sad"), ("j", "1")]
+)
+def test_a_value_that_does_not_fit_is_said_of_where(
+    column: str, value: Any, store: Pgvector
+) -> None:
+    execute(
+        store,
+        "DROP TABLE IF EXISTS fitting",
+        "DROP TYPE IF EXISTS fit",
+        "CREATE TYPE fit AS ENUM ('calm')",
+        "CREATE TABLE fitting (id int, embedding vector(1), n int, day date, mood fit, j json)",
+    )
+    where = [{"column": column, "op": "=", "value": value}]
+    told = refused(store.connection, {**store.reference("fitting"), "where": where})
+    assert told.startswith("invalid-request: PostgreSQL does not accept `where`")
+
+
+@pytest.mark.parametrize("place", ["table", "namespace", "id", "vector"])
+def test_a_name_with_the_character_zero_is_refused_as_that(place: str, store: Pgvector) -> None:
+    told = refused(store.connection, {**store.reference("docs"), place: "a\0b"})
+    assert told.startswith("invalid-request: A name or a value holds the character zero")
 
 
 def test_options_of_the_connection_reach_the_driver(store: Pgvector, vectors: Any) -> None:
