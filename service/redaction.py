@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Annotated
 
@@ -21,12 +22,21 @@ PATTERNS = (
 )
 """API keys, addresses with user and password (in JSON pointers too), header values, parameters."""
 
+SHORT = re.compile(r"[ -~]{1,200}")
+
 
 def hidden(text: str) -> str:
     """The text with every credential replaced by three stars."""
     for pattern, shown in PATTERNS:
         text = pattern.sub(shown, text)
     return text
+
+
+def mark(text: str) -> str:
+    """What somebody else tells versions apart by: as it is if it is short and plain, or its hash."""
+    if SHORT.fullmatch(text) and hidden(text) == text:
+        return text
+    return f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _without_credentials(text: str) -> str:

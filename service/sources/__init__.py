@@ -17,6 +17,7 @@ import structlog
 
 from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
 from service.ports import Opened, Tell
+from service.redaction import mark
 from service.source_page import SourcePage
 from service.source_reference import Reference
 from service.sources.connection import Connection
@@ -57,7 +58,9 @@ class NamedSources:
         with ExitStack() as stack:
             with _quiet(connection):
                 opened = stack.enter_context(adapter(reference, connection))
-            pages, recount = opened.pages, opened.recount
+            pages, recount, version = opened.pages, opened.recount, opened.about.version
+            if version is not None:
+                opened.about = opened.about.model_copy(update={"version": mark(version)})
 
             def count() -> int | None:
                 with _quiet(connection):

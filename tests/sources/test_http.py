@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import io
 import threading
@@ -28,10 +29,14 @@ PIECE = 4096
 class Files(http.server.BaseHTTPRequestHandler):
     """One file; below `/unsized` nobody says how long it is."""
 
+    etag: str | None = None
+
     def do_GET(self) -> None:
         body = io.BytesIO()
         np.save(body, ROWS)
         self.send_response(200)
+        if self.etag is not None:
+            self.send_header("ETag", self.etag)
         if "unsized" not in self.path:
             self.send_header("Content-Length", str(body.tell()))
         self.end_headers()
@@ -74,3 +79,39 @@ def test_a_download_says_how_many_bytes_have_come(
     )
     assert all(one.eta_s >= 0 for one in coming)
     assert [one.stage for one in told[len(coming) :]] == ["import"]
+
+
+def imported(on: Services) -> Any:
+    source = {"kind": "npy", "connection": "lake", "path": "sized.npy"}
+    job = import_dataset(on, "default", SourceRef.model_validate({"source": source}))
+    fetch(on, job.id)
+    job = on.jobs.get("default", job.id)
+    assert job.state is State.succeeded, job.problem
+    return on.datasets.record("default", job.inputs["dataset"].dataset).spec.source
+
+
+@pytest.mark.parametrize("etag", ['"33a64df551425fcc"', 'W/"abc-1"', "bare", None])
+def test_a_short_etag_is_kept_as_it_is(
+    etag: str | None, on: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Files, "etag", etag)
+    assert imported(on).version == etag
+
+
+@pytest.mark.parametrize(
+    "etag",
+    [
+        '"' + "x" * 60_000 + '"',
+        '"https://user:hunter2@host/x"',
+        "Bearer hunter2hunter2",
+        '"a?token=hunter2"',
+        '"caf\u00e9 \x01"',
+    ],
+)
+def test_of_another_etag_its_hash_is_kept(
+    etag: str, on: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be of any length, and hold what is nobody's business; its hash tells versions apart."""
+    monkeypatch.setattr(Files, "etag", etag)
+    digest = hashlib.sha256(etag.encode()).hexdigest()
+    assert imported(on).version == f"sha256 {digest}"
