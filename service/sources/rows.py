@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import compress
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +113,12 @@ def named(ids: Sequence[object]) -> list[str]:
 
 
 def label(value: object, column: str) -> Label | None:
-    """A cell as a label; what JSON has no scalar for is refused."""
+    """A cell as a label: NaN is missing, and what JSON has no scalar for is refused."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
+        if isnan(value):
+            return None
         if isfinite(value):
             return value
         raise InvalidRequest(f"Column `{column}` holds a number that is not finite.")

@@ -92,6 +92,17 @@ def test_ids_that_repeat_are_given_twice_for_the_import_to_refuse(store: Lancedb
     assert read(store.connection, store.reference("twice")).ids == ["a", "b", "a"]
 
 
+def test_nan_is_a_missing_label_and_infinity_none(store: Lancedb) -> None:
+    values = table_of(pa.list_(pa.float32(), 1), [[1.0], [2.0], [3.0]])
+    for name, last in (("gaps_in_labels", 2.0), ("infinite", float("inf"))):
+        column = pa.array([float("nan"), None, last], pa.float64(), from_pandas=False)
+        store.store.create_table(name, values.append_column("f", column))
+    asked = {**store.reference("gaps_in_labels"), "columns": ["f"]}
+    assert read(store.connection, asked).columns == {"f": [None, None, 2.0]}
+    with pytest.raises(InvalidRequest, match="`f` holds a number that is not finite"):
+        read(store.connection, {**asked, "table": "infinite"})
+
+
 class Seen(http.server.BaseHTTPRequestHandler):
     """A store of objects that lets nobody in."""
 

@@ -138,12 +138,15 @@ def test_labels_keep_the_type_json_has_for_them(store: Pgvector) -> None:
     assert {found.columns[c][1] for c in columns} == {None}
 
 
-def test_a_number_that_is_not_finite_is_no_label(store: Pgvector) -> None:
+def test_nan_is_a_missing_label_and_infinity_none(store: Pgvector) -> None:
     execute(
         store,
-        "CREATE TABLE infinite (id int, embedding vector(1), f real)",
-        "INSERT INTO infinite VALUES (1, '[1]', 'NaN')",
+        "CREATE TABLE infinite (id int, embedding vector(1), f real, n numeric)",
+        "INSERT INTO infinite VALUES (1, '[1]', 'NaN', 'NaN'), (2, '[2]', 1, 2)",
     )
+    found = read(store.connection, {**store.reference("infinite"), "columns": ["f", "n"]})
+    assert found.columns == {"f": [None, 1.0], "n": [None, 2.0]}
+    execute(store, "INSERT INTO infinite VALUES (3, '[1]', '-Infinity', 0)")
     with pytest.raises(InvalidRequest, match="`f` holds a number that is not finite"):
         read(store.connection, {**store.reference("infinite"), "columns": ["f"]})
 
