@@ -25,6 +25,7 @@ from service.sources.dialling import Checked
 from service.sources.rows import Paging, conditions, local, retold, unknown
 
 PORT = 6333
+EXACT = 2**53
 PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 FAILURES = (ApiException, httpx.HTTPError, OSError)
 
@@ -169,7 +170,9 @@ def _filter(reference: QdrantReference) -> models.Filter:
 
 
 def _equal(key: str, value: Label) -> models.FieldCondition:
-    if isinstance(value, float):
+    """A range finds 1 and 1.0; it is told in float64, so larger integers are matched as written."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < EXACT
+    if whole or isinstance(value, float):
         return _between(key, gte=value, lte=value)
     return models.FieldCondition(key=key, match=models.MatchValue(value=value))
 

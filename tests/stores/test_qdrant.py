@@ -79,6 +79,45 @@ def test_labels_that_are_no_scalars_are_refused(store: Qdrant) -> None:
         read(store.connection, {**asked, "columns": ["tags"]})
 
 
+NUMBERS: list[Any] = [1, 1.0, 2, 2.5, 2**53, 2**53 + 1, 2**60, True, "1", None]
+
+
+@pytest.fixture(scope="module")
+def numbers(store: Qdrant) -> None:
+    client = QdrantClient(path=str(store.home))
+    size = models.VectorParams(size=1, distance=models.Distance.DOT)
+    client.create_collection("numbers", vectors_config=size)
+    points = [
+        models.PointStruct(id=i, vector=[1.0], payload={} if number is None else {"i": number})
+        for i, number in enumerate(NUMBERS)
+    ]
+    client.upsert("numbers", points)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "equal"),
+    [
+        (1, [0, 1]), (1.0, [0, 1]), (2, [2]), (2.5, [3]), (True, [7]), ("1", [8]),
+        (2**53, [4]), (2**53 + 1, [5]), (2**60, [6]), (2**60 + 1, []),
+    ],
+)  # fmt: skip
+def test_whole_numbers_are_equal_whether_they_are_written_with_a_point_or_not(
+    value: Any, equal: list[int], store: Qdrant, numbers: None
+) -> None:
+    """`=` and `in` choose them, `!=` all others that have one; beyond 2^53 integers stay exact."""
+    asked = {"kind": "qdrant", "collection": "numbers"}
+
+    def chosen(op: str, given: Any) -> list[int]:
+        where = [{"column": "i", "op": op, "value": given}]
+        return [int(one) for one in read(store.connection, {**asked, "where": where}).ids]
+
+    assert chosen("=", value) == equal
+    assert chosen("in", [value, "none"]) == equal
+    some = [place for place, number in enumerate(NUMBERS) if number is not None]
+    assert chosen("!=", value) == [place for place in some if place not in equal]
+
+
 def test_a_quotation_mark_in_a_key_is_refused(store: Qdrant) -> None:
     with pytest.raises(InvalidRequest, match="quotation mark"):
         read(store.connection, {"kind": "qdrant", "collection": "lists", "columns": ['a"b']})
