@@ -75,7 +75,9 @@ class _Checked(redis.Connection):
         self._named = named
 
     def _connect(self) -> socket.socket:
-        return guard.connect(self._named, PORT)
+        plain = guard.connect(self._named, PORT)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return plain
 
 
 class _CheckedTls(redis.SSLConnection, _Checked):
