@@ -96,3 +96,19 @@ def test_keys_that_are_no_text_are_refused(store: Redis) -> None:
     store.client.hset(b"raw:\xff", mapping={"embedding": b"1234"})
     with pytest.raises(MalformedPayload, match="UTF-8"):
         read(store.connection, store.reference("raw"))
+
+
+def test_a_server_is_not_asked_for_notices_that_would_send_the_client_elsewhere(
+    store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    send = redis.Connection.send_command
+
+    def told(self: redis.Connection, *words: Any, **options: Any) -> Any:
+        sent.append(" ".join(map(str, words[:2])).upper())
+        return send(self, *words, **options)
+
+    monkeypatch.setattr(redis.Connection, "send_command", told)
+    assert read(store.connection, store.reference("none")).ids == []
+    assert sent
+    assert not [one for one in sent if "MAINT_NOTIFICATIONS" in one]
