@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from service.check import Check, Inputs, Params, Results
@@ -65,6 +66,9 @@ def answer(
 ) -> None:
     """Compute the results and store their report; `parts` are notes of parts they are made from."""
     job, context = work.job, work.context
+    context.tell = partial(services.jobs.report_warning, job.id)
+    for warned in context.warnings:
+        context.tell(warned)
     for notes in parts:
         notes.add_to(context)
     started = time.perf_counter()

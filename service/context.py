@@ -26,6 +26,8 @@ class Context:
     seed: int = 0
     threads: int = 1
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None
+    tell: Callable[[Warned], None] = lambda warned: None
+    """Takes each warning when it is new."""
     warnings: list[Warned] = field(default_factory=list)
     scope: list[str] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class Context:
         warned = Warned(code=code, message=message, where=where)
         if warned not in self.warnings:
             self.warnings.append(warned)
+            self.tell(warned)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Callable[[int, int], None]]:

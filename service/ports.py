@@ -10,8 +10,10 @@ from typing import IO, Generic, Protocol, TypeVar
 
 from service.allowance import Allowance
 from service.baseline import Baseline
+from service.context import Warned
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
+from service.events import After, Event
 from service.formats import Sink
 from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step
 from service.source_page import SourcePage
@@ -189,6 +191,18 @@ class Jobs(Protocol):
         ...
 
     def report_progress(self, job_id: str, progress: Progress) -> None: ...
+
+    def report_warning(self, job_id: str, warned: Warned) -> None:
+        """Tell those who listen to a job that has not ended."""
+        ...
+
+    def events(self, after: After) -> dict[str, list[Event]]:
+        """
+        What was told of these jobs after these ids, in order; jobs of which nothing was are left out.
+
+        At most so many events of a job are kept (`shortened`), and for a day once it has ended.
+        """
+        ...
 
     def progress(self, job_id: str) -> Progress | None: ...
 

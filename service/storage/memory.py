@@ -9,11 +9,24 @@ from collections.abc import Callable
 from typing import Any, Generic
 
 from service.allowance import WINDOW_S, Allowance
+from service.context import Warned
 from service.errors import (
     IdempotencyConflict,
     IdempotencyInFlight,
     UnknownGate,
     UnknownJob,
+)
+from service.events import (
+    MOST,
+    After,
+    Event,
+    EventId,
+    Kind,
+    first_of,
+    of_progress,
+    of_warning,
+    shortened,
+    told_by,
 )
 from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step
 from service.once import ANOTHER_BODY, HELD_S, KEPT_S, STILL_ANSWERED
@@ -37,7 +50,13 @@ class _Records(Generic[Record]):
 
     def create(self, record: Record) -> bool:
         with self._lock:
-            return self._stored.setdefault(record.id, record) is record
+            created = self._stored.setdefault(record.id, record) is record
+            if created:
+                self._tell(record, None)
+            return created
+
+    def _tell(self, new: Record, old: Record | None) -> None:
+        """Called with each new record and the one before, in order."""
 
     def find(self, record_id: str) -> Record | None:
         return self._stored.get(record_id)
@@ -49,6 +68,7 @@ class _Records(Generic[Record]):
             if new is None or old is None:
                 return None
             self._stored[record_id] = new = new.model_copy(update={"version": old.version + 1})
+            self._tell(new, old)
             return new
 
     def _page(
@@ -61,8 +81,10 @@ class _Records(Generic[Record]):
 class MemoryJobs(_Records[Job]):
     """Job records."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
         super().__init__()
+        self._most = most
+        self._events: dict[str, list[Event]] = {}
         self._progress: dict[str, Progress] = {}
         self._starts: Counter[str] = Counter()
         self._done: dict[str, dict[int, float]] = {}
@@ -100,6 +122,32 @@ class MemoryJobs(_Records[Job]):
 
     def report_progress(self, job_id: str, progress: Progress) -> None:
         self._progress[job_id] = progress
+        self._report(job_id, *of_progress(progress))
+
+    def report_warning(self, job_id: str, warned: Warned) -> None:
+        self._report(job_id, *of_warning(warned))
+
+    def _tell(self, new: Job, old: Job | None) -> None:
+        if (event := told_by(new, old)) is not None:
+            self._events.setdefault(new.id, []).append(event)
+
+    def _report(self, job_id: str, kind: Kind, data: str) -> None:
+        with self._lock:
+            job = self._stored.get(job_id)
+            if job is None or job.state.terminal:
+                return
+            told = self._events.setdefault(job_id, [])
+            before = max([first_of(job), *(event.id for event in told[-1:])])
+            event = Event(EventId(before.change, before.place + 1), kind, data)
+            told[:] = shortened([*told, event], self._most)
+
+    def events(self, after: After) -> dict[str, list[Event]]:
+        with self._lock:
+            new = {
+                job_id: [event for event in self._events.get(job_id, []) if event.id > known]
+                for job_id, known in after.items()
+            }
+        return {job_id: events for job_id, events in new.items() if events}
 
     def progress(self, job_id: str) -> Progress | None:
         return self._progress.get(job_id)

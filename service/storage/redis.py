@@ -4,6 +4,7 @@ Job records and gate runs in Redis or Valkey, changed by compare-and-set.
     assay:job:<id>        hash: version, json; expires after the retention once the job has ended
     assay:progress:<id>   how far it is, json; expires
     assay:done:<id>       hash: how much of each shard is done; expires
+    assay:events:<id>     stream: kind, data; expires a day after the job has ended
     assay:starts:<id>     hash: how often each shard, and what follows them, was begun; expires
     assay:jobs:<project>  sorted set of job ids by microsecond of creation
     assay:active          ids of jobs that have not ended
@@ -20,94 +21,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Generic, cast
+from typing import Any, Generic, cast
 
 from redis import Redis
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.retry import Retry
 
 from service.allowance import WINDOW_S, Allowance
+from service.context import Warned
 from service.errors import IdempotencyConflict, IdempotencyInFlight, UnknownGate, UnknownJob
+from service.events import (
+    MOST,
+    PINNED,
+    After,
+    Event,
+    EventId,
+    Kind,
+    of_progress,
+    of_warning,
+    told_by,
+)
 from service.job import GateRun, Job, Progress, State, Step
 from service.once import ANOTHER_BODY, HELD_S, KEPT_S, STILL_ANSWERED
 from service.ports import Page, Record
 from service.storage.listing import after, cut, matches, position, tagged
+from service.storage.scripts import (
+    CLAIM,
+    CREATE,
+    CREATE_GATE,
+    RAISE,
+    RELEASE,
+    SWAP,
+    TAKE,
+    TELL,
+)
 
-PROGRESS_TTL_S = 86_400
+PROGRESS_TTL_S = TOLD_TTL_S = 86_400
 PAGE = 200
-CREATE = """
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-redis.call('HSET', KEYS[1], 'version', ARGV[1], 'json', ARGV[2])
-redis.call('ZADD', KEYS[5], ARGV[6], ARGV[4])
-if ARGV[3] == '' then
-  redis.call('SADD', KEYS[2], ARGV[4])
-  redis.call('SADD', KEYS[3], ARGV[4])
-else
-  redis.call('EXPIRE', KEYS[1], ARGV[3])
-  redis.call('HINCRBY', KEYS[4], ARGV[5], 1)
-end
-return 1
-"""
-SWAP = """
-if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'version', ARGV[2], 'json', ARGV[3])
-if ARGV[4] ~= '' then
-  redis.call('EXPIRE', KEYS[1], ARGV[4])
-  redis.call('SREM', KEYS[2], ARGV[5])
-  redis.call('SREM', KEYS[3], ARGV[5])
-  redis.call('HINCRBY', KEYS[4], ARGV[6], 1)
-end
-return 1
-"""
-CREATE_GATE = """
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-redis.call('HSET', KEYS[1], 'version', ARGV[1], 'json', ARGV[2])
-redis.call('EXPIRE', KEYS[1], ARGV[3])
-redis.call('ZADD', KEYS[2], ARGV[5], ARGV[4])
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[6])
-return 1
-"""
-TAKE = """
-local clock = redis.call('TIME')
-local at = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
-local full, pace = tonumber(ARGV[1]), tonumber(ARGV[1]) / tonumber(ARGV[2])
-local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
-local tokens = full
-if kept[1] then
-  tokens = math.min(full, tonumber(kept[1]) + math.max(0, at - tonumber(kept[2])) * pace)
-end
-local granted = 0
-if tokens >= 1 then
-  granted = 1
-  tokens = tokens - 1
-end
-redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'at', string.format('%.6f', at))
-redis.call('PEXPIRE', KEYS[1], math.ceil((full - tokens) / pace * 1000) + 1000)
-return {granted, string.format('%.9f', tokens)}
-"""
-CLAIM = """
-local body = redis.call('HGET', KEYS[1], 'body')
-if body and body ~= ARGV[1] then return 'conflict' end
-if not redis.call('SET', KEYS[2], ARGV[3], 'NX', 'PX', ARGV[5]) then return 'in-flight' end
-if not body then
-  redis.call('HSET', KEYS[1], 'body', ARGV[1], 'id', ARGV[2])
-  redis.call('PEXPIRE', KEYS[1], ARGV[4])
-end
-return redis.call('HGET', KEYS[1], 'id')
-"""
-RELEASE = """
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[2])
-if ARGV[2] == '1' then redis.call('DEL', KEYS[1]) end
-return 1
-"""
-
-RAISE = """
-local known = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0')
-if tonumber(ARGV[2]) >= known then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
-redis.call('EXPIRE', KEYS[1], ARGV[3])
-return redis.call('HGETALL', KEYS[1])
-"""
 
 
 def connect(url: str, retries: int = 120, timeout_s: float = 30) -> Redis:
@@ -150,10 +100,17 @@ class _Records(Generic[Record]):
                 return None
             new: Record = moved.model_copy(update={"version": old.version + 1})
             if self._swap(
-                keys=[self._key(record_id), *_sets(new.project)],
-                args=[old.version, new.version, new.model_dump_json(), *self._ending(new)],
-            ):
+                keys=[self._key(record_id), *_sets(new.project), _events(record_id)],
+                args=[
+                    old.version, new.version, new.model_dump_json(), *self._ending(new),
+                    *self._telling(new, old), TOLD_TTL_S,
+                ],
+            ):  # fmt: skip
                 return new
+
+    def _telling(self, record: Record, before: Record) -> tuple[str, str]:
+        """Id and data of what this change tells, if it is a job's."""
+        return "", ""
 
     def _ending(self, record: Record) -> tuple[str | int, str, str]:
         """Retention, id and what to count it as, where this change ends a job; else empty."""
@@ -196,20 +153,29 @@ class RedisJobs(_Records[Job]):
     model = Job
     prefix = "job"
 
-    def __init__(self, redis: Redis, retention_s: int) -> None:
+    def __init__(self, redis: Redis, retention_s: int, most: int = MOST) -> None:
         super().__init__(redis, retention_s)
+        self._most = most
+        self._tell = redis.register_script(TELL)
         self._raise = redis.register_script(RAISE)
         self._create = redis.register_script(CREATE)
 
     def create(self, job: Job) -> bool:
         retention, _, counted = self._ending(job)
         created = self._create(
-            keys=[self._key(job.id), *_sets(job.project), self._index(job.project)],
+            keys=[
+                self._key(job.id), *_sets(job.project), self._index(job.project), _events(job.id),
+            ],
             args=[
                 job.version, job.model_dump_json(), retention, job.id, counted, position(job)[0],
+                *self._telling(job), TOLD_TTL_S,
             ],
         )  # fmt: skip
         return bool(created)
+
+    def _telling(self, record: Job, before: Job | None = None) -> tuple[str, str]:
+        event = told_by(record, before)
+        return ("", "") if event is None else (str(event.id), event.data)
 
     def unfinished(self, project: str) -> int:
         return int(self._redis.scard(f"assay:active:{project}"))
@@ -267,7 +233,30 @@ class RedisJobs(_Records[Job]):
         return result
 
     def report_progress(self, job_id: str, progress: Progress) -> None:
-        self._redis.set(f"assay:progress:{job_id}", progress.model_dump_json(), ex=PROGRESS_TTL_S)
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.set(f"assay:progress:{job_id}", progress.model_dump_json(), ex=PROGRESS_TTL_S)
+            self._report(job_id, *of_progress(progress), pipe)
+            pipe.execute()
+
+    def report_warning(self, job_id: str, warned: Warned) -> None:
+        self._report(job_id, *of_warning(warned))
+
+    def _report(self, job_id: str, kind: Kind, data: str, client: Redis | None = None) -> None:
+        self._tell(
+            keys=[self._key(job_id), "assay:active", _events(job_id)],
+            args=[job_id, kind.value, data, self._most, PINNED],
+            client=client,
+        )
+
+    def events(self, after: After) -> dict[str, list[Event]]:
+        if not after:
+            return {}
+        streams = {_events(job_id): str(known) for job_id, known in after.items()}
+        answer = cast("Any", self._redis.xread(dict(streams)))
+        return {
+            key.decode().rpartition(":")[2]: [_event(one, fields) for one, fields in entries]
+            for key, entries in answer
+        }
 
     def progress(self, job_id: str) -> Progress | None:
         data = cast("bytes | None", self._redis.get(f"assay:progress:{job_id}"))
@@ -368,6 +357,17 @@ class RedisRates:
 
 def _claim_keys(key: str) -> list[str]:
     return [f"assay:key:{key}", f"assay:key:{key}:held"]
+
+
+def _events(job_id: str) -> str:
+    """Where a job's events are."""
+    return f"assay:events:{job_id}"
+
+
+def _event(event_id: bytes, fields: Mapping[bytes, bytes]) -> Event:
+    change, _, place = event_id.decode().partition("-")
+    data = fields[b"data"].decode()
+    return Event(EventId(int(change), int(place)), Kind(fields[b"kind"].decode()), data)
 
 
 def _sets(project: str) -> list[str]:
