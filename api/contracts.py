@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.catalogue_page import catalogue_page
 from api.problems import MEDIA_TYPE
+from api.routes.events import DATA
 from api.routes.gates import Promotion
 from service.formats.json_body import DatasetBody, ImportBody
 from service.gate import Policy
@@ -55,6 +56,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
     )
     models: list[type[BaseModel]] = [
         *REQUESTS.values(), DatasetBody, ImportBody, Policy, *BOUND, Promotion,
+        *DATA.values(),
     ]  # fmt: skip
     refs, schemas = models_json_schema(
         [(model, "validation") for model in models], ref_template=REF

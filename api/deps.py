@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from api.auth import Identity, identify
 from api.keys import Keys, Scope
 from api.rates import Kind, allow
-from service.errors import InvalidRequest, PayloadTooLarge
+from service.errors import AssayError, InvalidRequest, PayloadTooLarge
 from service.formats.json_body import decode_json
 from service.operations import Services
 
@@ -38,6 +38,14 @@ def _caller(scope: Scope, kind: Kind) -> Callable[[Request], Identity]:
         return identity
 
     return caller
+
+
+def still_is(request: Request, caller: Identity) -> bool:
+    """Whether a request that goes on would still be the caller's."""
+    try:
+        return identify(request, request.app.state.keys) == caller
+    except AssayError:
+        return False
 
 
 Use = Annotated[Services, Depends(services_of)]

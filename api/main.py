@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
@@ -11,9 +13,11 @@ import service
 from api import problems
 from api.contracts import describe
 from api.keys import Keys
+from api.leaving import leaving
 from api.metrics import Measured, Metrics
 from api.rates import Declared
-from api.routes import baselines, checks, datasets, gates, health, jobs
+from api.routes import baselines, checks, datasets, events, gates, health, jobs
+from api.streams import Pace, Streams
 from service import logs
 from service.operations import Services
 from service.settings import Settings
@@ -28,23 +32,33 @@ ROUTERS = (
     baselines.router,
     checks.router,
     jobs.router,
+    events.router,
     gates.router,
     health.router,
 )
 
 
-def create_app(services: Services, keys: Keys | None = None) -> FastAPI:
+def create_app(services: Services, keys: Keys | None = None, pace: Pace | None = None) -> FastAPI:
     """The application over any services."""
+    streams = Streams(services, pace)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        with leaving(streams.close):
+            yield
+
     app = FastAPI(
         title="Assay",
         version=service.__version__,
         summary="Tests embeddings before they are trusted.",
         docs_url="/docs",
         redoc_url=None,
+        lifespan=lifespan,
     )
     app.state.services = services
     app.state.keys = keys
-    app.state.metrics = Metrics()
+    app.state.streams = streams
+    app.state.metrics = Metrics(lambda: streams.open)
     app.state.looker = health.Looker(services)
     app.add_middleware(Declared)
     app.add_middleware(Measured, metrics=app.state.metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,7 +18,7 @@ log = structlog.get_logger()
 class Metrics:
     """Counters of one application."""
 
-    def __init__(self) -> None:
+    def __init__(self, streams: Callable[[], int]) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "assay_requests", "Requests answered.", ["method", "route", "status"],
@@ -37,6 +38,10 @@ class Metrics:
         self.active = Gauge(
             "assay_jobs_active", "Jobs that have not ended.", registry=self.registry
         )
+        self.streams = Gauge(
+            "assay_event_streams", "Streams of events that are open.", registry=self.registry
+        )
+        self.streams.set_function(streams)
         self.ended = Gauge(
             "assay_jobs_ended", "Jobs that have ended.", ["kind", "state"], registry=self.registry
         )

@@ -52,10 +52,10 @@ class _Records(Generic[Record]):
         with self._lock:
             created = self._stored.setdefault(record.id, record) is record
             if created:
-                self._tell(record, None)
+                self._changed(record, None)
             return created
 
-    def _tell(self, new: Record, old: Record | None) -> None:
+    def _changed(self, new: Record, old: Record | None) -> None:
         """Called with each new record and the one before, in order."""
 
     def find(self, record_id: str) -> Record | None:
@@ -68,7 +68,7 @@ class _Records(Generic[Record]):
             if new is None or old is None:
                 return None
             self._stored[record_id] = new = new.model_copy(update={"version": old.version + 1})
-            self._tell(new, old)
+            self._changed(new, old)
             return new
 
     def _page(
@@ -127,7 +127,7 @@ class MemoryJobs(_Records[Job]):
     def report_warning(self, job_id: str, warned: Warned) -> None:
         self._report(job_id, *of_warning(warned))
 
-    def _tell(self, new: Job, old: Job | None) -> None:
+    def _changed(self, new: Job, old: Job | None) -> None:
         if (event := told_by(new, old)) is not None:
             self._events.setdefault(new.id, []).append(event)
 

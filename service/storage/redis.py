@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
 from redis import Redis
 from redis.backoff import ExponentialWithJitterBackoff
@@ -99,14 +99,19 @@ class _Records(Generic[Record]):
             if moved is None or old is None:
                 return None
             new: Record = moved.model_copy(update={"version": old.version + 1})
-            if self._swap(
-                keys=[self._key(record_id), *_sets(new.project), _events(record_id)],
-                args=[
-                    old.version, new.version, new.model_dump_json(), *self._ending(new),
-                    *self._telling(new, old), TOLD_TTL_S,
-                ],
-            ):  # fmt: skip
+            if self._replace(old, new):
                 return new
+
+    def _replace(self, old: Record, new: Record) -> bool:
+        """Whether the record was still the old one."""
+        swapped = self._swap(
+            keys=[self._key(new.id), *_sets(new.project), _events(new.id)],
+            args=[
+                old.version, new.version, new.model_dump_json(), *self._ending(new),
+                *self._telling(new, old), TOLD_TTL_S,
+            ],
+        )  # fmt: skip
+        return bool(swapped)
 
     def _telling(self, record: Record, before: Record) -> tuple[str, str]:
         """Id and data of what this change tells, if it is a job's."""
@@ -249,13 +254,14 @@ class RedisJobs(_Records[Job]):
         )
 
     def events(self, after: After) -> dict[str, list[Event]]:
-        if not after:
-            return {}
-        streams = {_events(job_id): str(known) for job_id, known in after.items()}
-        answer = cast("Any", self._redis.xread(dict(streams)))
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id, known in after.items():
+                pipe.xrange(_events(job_id), min=f"({known}")
+            told = pipe.execute()
         return {
-            key.decode().rpartition(":")[2]: [_event(one, fields) for one, fields in entries]
-            for key, entries in answer
+            job_id: [_event(one, fields) for one, fields in entries]
+            for job_id, entries in zip(after, told, strict=True)
+            if entries
         }
 
     def progress(self, job_id: str) -> Progress | None:
