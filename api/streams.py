@@ -82,13 +82,10 @@ class Log:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def news(self, seconds: float) -> bool:
-        """Whether there is news within so many seconds."""
-        try:
+    async def news(self, seconds: float) -> None:
+        """Wait until there is news, for so many seconds at most."""
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
 
 
 @dataclass(frozen=True)
@@ -152,21 +149,23 @@ class Streams:
         What is told of a job after `known`, in batches, an empty one where nothing is for a while;
         then its record, unless the stream has to end before the job.
         """
-        ends_at = time.monotonic() + self.pace.longest_s
+        spoke_at = time.monotonic()
+        ends_at = spoke_at + self.pace.longest_s
         with self.listening(job_id) as told:
             while True:
-                if new := told.after(known):
-                    known = new[-1].id
-                    yield new
-                    continue  # more may have been told while the listener took it
-                if told.over is not None:
+                new = told.after(known)
+                now = time.monotonic()
+                if new or now >= spoke_at + self.pace.heartbeat_s:
+                    known = new[-1].id if new else known
+                    spoke_at = now
+                    yield new  # and more may be told while the listener takes it
+                elif told.over is not None:
                     yield told.over
                     return
-                left = ends_at - time.monotonic()
-                if told.gone or self.closing or left <= 0:
+                elif told.gone or self.closing or now >= ends_at:
                     return
-                if not await told.news(min(self.pace.heartbeat_s, left)):
-                    yield []
+                else:
+                    await told.news(min(spoke_at + self.pace.heartbeat_s, ends_at) - now)
 
     async def _read(self) -> None:
         """Look again and again, while anybody listens."""

@@ -62,6 +62,10 @@ async def _record(services: Services, client: httpx.AsyncClient) -> dict[str, di
     here = f"/v1/jobs/{job}"
     found["job"] = entry("/v1/jobs/{job_id}", "get", await client.get(here))
     found["report"] = entry("/v1/jobs/{job_id}/report", "get", await client.get(f"{here}/report"))
+    events = await client.get(f"{here}/events")
+    found["events"] = {
+        "path": "/v1/jobs/{job_id}/events", "method": "get", "status": 200, "answer": events.text,
+    }  # fmt: skip
     wrong = {**request, "inputs": {"a": {"dataset": ids["minilm", "A"]}}}
     found["missing_role"] = entry(
         "/v1/jobs", "post", await client.post("/v1/jobs", json=wrong), wrong

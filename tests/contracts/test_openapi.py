@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 
 from api.main import create_app
 from api.problems import STATUS
+from api.streams import Pace
 from service.operations import Upload, perform, submit
 from service.request import parse_request
 from service.storage.memory import memory_services
@@ -66,7 +67,7 @@ for binary in ("x-npy", "vnd.apache.parquet", "vnd.apache.arrow.stream"):
 
 
 SERVICES = memory_services()
-APP = create_app(SERVICES)
+APP = create_app(SERVICES, pace=Pace(look_s=0.01, longest_s=0.02))
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP)
 
 
