@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.catalogue_page import catalogue_page
 from api.problems import MEDIA_TYPE
-from api.routes.events import DATA
+from api.routes.events import DATA, event_schema
 from api.routes.gates import Promotion
 from service.formats.json_body import DatasetBody, ImportBody
 from service.gate import Policy
@@ -64,6 +64,8 @@ def openapi(app: FastAPI) -> dict[str, Any]:
     components = found["components"]["schemas"]
     for name, schema in schemas["$defs"].items():
         components.setdefault(name, schema)
+
+    components["JobEvent"] = event_schema()
 
     def ref(model: Any) -> Any:
         return refs[model, "validation"]

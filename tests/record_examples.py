@@ -64,7 +64,11 @@ async def _record(services: Services, client: httpx.AsyncClient) -> dict[str, di
     found["report"] = entry("/v1/jobs/{job_id}/report", "get", await client.get(f"{here}/report"))
     events = await client.get(f"{here}/events")
     found["events"] = {
-        "path": "/v1/jobs/{job_id}/events", "method": "get", "status": 200, "answer": events.text,
+        "path": "/v1/jobs/{job_id}/events", "method": "get", "status": 200, 
+        "answer": [
+            dict(line.split(": ", 1) for line in event.split("\n"))
+            for event in events.text.removesuffix("\n\n").split("\n\n")
+        ],
     }  # fmt: skip
     wrong = {**request, "inputs": {"a": {"dataset": ids["minilm", "A"]}}}
     found["missing_role"] = entry(

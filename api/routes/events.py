@@ -31,38 +31,41 @@ DATA: dict[Kind, type[Model]] = {
     Kind.done: JobView,
 }
 """What is told with each kind of event."""
+EVENT = {"$ref": "#/components/schemas/JobEvent"}
+STREAM = {"schema": {"type": "array", "items": EVENT}, "itemSchema": EVENT}
+"""A stream and each of its items, as OpenAPI 3.2 has it."""
 KNOWN = "Id of the last event that has arrived; what came after it is sent."
 
 
-def item_schema() -> dict[str, Any]:
-    """One event, as OpenAPI 3.2 describes the items of a stream."""
-    return {
-        "oneOf": [
-            {
-                "type": "object",
-                "required": ["id", "event", "data"],
-                "properties": {
-                    "id": {"type": "string"},
-                    "event": {"const": kind.value},
-                    "data": {
-                        "type": "string",
-                        "contentMediaType": "application/json",
-                        "contentSchema": {"$ref": f"#/components/schemas/{model.__name__}"},
-                    },
+def event_schema() -> dict[str, Any]:
+    """One event as its fields."""
+    kinds = [
+        {
+            "type": "object",
+            "required": ["id", "event", "data"],
+            "properties": {
+                "id": {"type": "string"},
+                "event": {"const": kind.value},
+                "data": {
+                    "type": "string",
+                    "contentMediaType": "application/json",
+                    "contentSchema": {"$ref": f"#/components/schemas/{model.__name__}"},
                 },
-            }
-            for kind, model in DATA.items()
-        ]
-    }
+            },
+        }
+        for kind, model in DATA.items()
+    ]
+    return {"oneOf": kinds}
 
 
 @router.get(
     "/{job_id}/events",
+    status_code=200,
     response_class=EventStream,
     responses={
         200: {
             "description": "Events, until the job has ended.",
-            "content": {MEDIA_TYPE: {"itemSchema": item_schema()}},
+            "content": {MEDIA_TYPE: STREAM},
         },
         204: {"description": "`Last-Event-ID` is the end of the job: nothing follows."},
         **guarded("unknown-job", "invalid-request", "unavailable"),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
 from assay_client.drivers import Driver, address
 from assay_client.exchange import Exchange, without_credentials
-from assay_client.flows import Flows, id_of
+from assay_client.flows import Flows, Heard, id_of
 from assay_client.payload import Array, payload
 from assay_client.records import (
     Baseline,
     BaselineHistory,
     Dataset,
+    Event,
     GateRun,
     Job,
     Policy,
@@ -187,6 +188,20 @@ class Assay(Client):
     def wait(self, job: str | Job, progress: Watch | None = None) -> Job:
         """The job once it has ended, however it ended."""
         return self._run(self._flows.wait(job, progress))
+
+    def events(self, job: str | Job, after: str | None = None) -> Iterator[Event]:
+        """
+        What happens to a job, as it happens, after what has happened; `done` is the last.
+
+        Connections that end are made again where they ended. `after` is the id of an event: only what
+        came after it is told.
+        """
+        heard = Heard(id_of(job), after)
+        try:
+            while (event := self._run(self._flows.next_event(heard))) is not None:
+                yield event
+        finally:
+            self._run(self._flows.hang_up(heard))
 
     def report(self, job: str | Job) -> Report:
         """The report of a job that succeeded."""

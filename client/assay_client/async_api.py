@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from assay_client.api import Client, Source, Watch
 from assay_client.drivers import AsyncDriver
-from assay_client.flows import id_of
+from assay_client.flows import Heard, id_of
 from assay_client.payload import payload
 from assay_client.records import (
     Baseline,
     BaselineHistory,
     Dataset,
+    Event,
     GateRun,
     Job,
     Policy,
@@ -138,6 +139,14 @@ class AsyncAssay(Client):
 
     async def wait(self, job: str | Job, progress: Watch | None = None) -> Job:
         return await self._run(self._flows.wait(job, progress))
+
+    async def events(self, job: str | Job, after: str | None = None) -> AsyncIterator[Event]:
+        heard = Heard(id_of(job), after)
+        try:
+            while (event := await self._run(self._flows.next_event(heard))) is not None:
+                yield event
+        finally:
+            await self._run(self._flows.hang_up(heard))
 
     async def report(self, job: str | Job) -> Report:
         return await self._run(self._flows.report(job))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar
 
 import httpx
+from httpx_sse import EventSource
 
-from assay_client.exchange import without_credentials
+from assay_client.exchange import is_stream, without_credentials
 from assay_client.payload import Payload
 from assay_client.problems import Mistake
-from assay_client.steps import Flow, Pause, Send, Step, UploadProgress, Work
+from assay_client.steps import Flow, HangUp, Hear, Pause, Send, Step, UploadProgress, Work
 
 T = TypeVar("T")
 TIMEOUT = httpx.Timeout(connect=10, read=150, write=150, pool=10)
+SILENCE = httpx.Timeout(connect=10, read=45, write=150, pool=10)
+"""A server that tells events says at least every 15 s that it is there."""
+EVENTS = "assay_events"
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -50,8 +54,19 @@ class Driver:
             return time.sleep(step.seconds)
         if isinstance(step, Work):
             return step.do()
+        if isinstance(step, Hear):
+            for event in _events(step.answer, EventSource.iter_sse):
+                if event.data:  # comments come as events without
+                    return event
+            return None
+        if isinstance(step, HangUp):
+            return step.answer.close()
         content = None if step.payload is None else _told(step.payload, step.progress)
-        return self._client.request(**_request(step), content=content)
+        request = self._client.build_request(**_request(step), content=content)
+        answer = self._client.send(request, stream=step.stream)
+        if _to_be_read(step, answer):
+            answer.read()
+        return answer
 
     def close(self) -> None:
         self._client.close()
@@ -88,8 +103,20 @@ class AsyncDriver:
             return await asyncio.sleep(step.seconds)
         if isinstance(step, Work):
             return await asyncio.to_thread(step.do)
+        if isinstance(step, Hear):
+            async for event in _events(step.answer, EventSource.aiter_sse):
+                if event.data:
+                    return event
+            return None
+        if isinstance(step, HangUp):
+            await _events(step.answer, EventSource.aiter_sse).aclose()
+            return await step.answer.aclose()
         content = None if step.payload is None else _unhurried(_told(step.payload, step.progress))
-        return await self._client.request(**_request(step), content=content)
+        request = self._client.build_request(**_request(step), content=content)
+        answer = await self._client.send(request, stream=step.stream)
+        if _to_be_read(step, answer):
+            await answer.aread()
+        return answer
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -121,6 +148,17 @@ def _options(server: str, api_key: str | None) -> dict[str, Any]:
     }
 
 
+def _events(answer: httpx.Response, told: Callable[[EventSource], T]) -> T:
+    """The events of an open answer, which stay where they are between two steps."""
+    events: T = answer.extensions.setdefault(EVENTS, told(EventSource(answer)))
+    return events
+
+
+def _to_be_read(send: Send, answer: httpx.Response) -> bool:
+    """Whether an open answer is something else than events."""
+    return send.stream and not is_stream(answer)
+
+
 def _request(send: Send) -> dict[str, Any]:
     return {
         "method": send.method,
@@ -128,6 +166,7 @@ def _request(send: Send) -> dict[str, Any]:
         "headers": send.headers,
         "params": send.query,
         "json": send.json,
+        "timeout": SILENCE if send.stream else TIMEOUT,
     }
 
 

@@ -113,6 +113,12 @@ def unexpected(answer: httpx.Response) -> AssayError:
     )
 
 
+def is_stream(answer: httpx.Response) -> bool:
+    """Whether an answer is a stream of events."""
+    kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
+    return bool(answer.is_success and kind == "text/event-stream")
+
+
 def without_credentials(url: httpx.URL) -> httpx.URL:
     """An address that may be shown."""
     return url.copy_with(userinfo=b"")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
@@ -13,12 +15,20 @@ from urllib.parse import quote
 import httpx
 
 from assay_client import requests
-from assay_client.exchange import Exchange, items_of, object_of, retry_after
+from assay_client.exchange import (
+    Exchange,
+    is_stream,
+    items_of,
+    object_of,
+    pause_before,
+    retry_after,
+    unexpected,
+)
 from assay_client.payload import Payload, content_type_of, payload, refuse_columns
 from assay_client.problems import AssayError
-from assay_client.records import Baseline, Dataset, GateRun, Job, Policy, Report
+from assay_client.records import Baseline, Dataset, Event, GateRun, Job, Policy, Report
 from assay_client.requests import Json
-from assay_client.steps import Flow, Pause, Send, UploadProgress, Work
+from assay_client.steps import Flow, HangUp, Hear, Pause, Send, UploadProgress, Work
 
 HOLD_S = 30
 HOLD_WATCHED_S = 2
@@ -36,6 +46,23 @@ JOB_ENDED = ("succeeded", "failed", "cancelled")
 GATE_ENDED = ("done", "cancelled")
 
 Watch = Callable[[Any], None]
+
+
+@dataclass
+class Heard:
+    """A job that is listened to: the last event, and the answer that is open."""
+
+    job: str
+    last: str | None = None
+    answer: httpx.Response | None = None
+    ended: bool = False
+    cuts: int = 0
+    """Streams that have ended since the last event."""
+
+    def note(self, event_id: str, kind: str, data: str) -> Event:
+        """An event, which is the last one now."""
+        self.last, self.ended, self.cuts = event_id, kind == "done", 0
+        return cast("Event", {"id": event_id, "event": kind, "data": json.loads(data)})
 
 
 class Flows:
@@ -193,6 +220,38 @@ class Flows:
 
     def wait(self, job: str | Mapping[str, Any], watch: Watch | None) -> Flow[Job]:
         return (yield from self._follow(Job, "jobs", job, JOB_ENDED, watch))
+
+    def next_event(self, heard: Heard) -> Flow[Event | None]:
+        """What happens next to a job, wherever a stream was cut off; None after its end."""
+        while not heard.ended:
+            if heard.answer is None:
+                headers = {"Accept": "text/event-stream"}
+                if heard.last is not None:
+                    headers["Last-Event-ID"] = heard.last
+                path = path_of("jobs", heard.job, "events")
+                send = Send("GET", path, headers, stream=True)
+                heard.answer = yield from self._exchange(send, AWAY_S)
+            if not is_stream(heard.answer):
+                answer, heard.answer = heard.answer, None
+                if answer.status_code != httpx.codes.NO_CONTENT:
+                    raise unexpected(answer)
+                return None
+            try:
+                said = yield Hear(heard.answer)
+            except httpx.TransportError:
+                said = None
+            if said is not None:
+                return heard.note(said.id, said.event, said.data)
+            yield from self.hang_up(heard)
+            yield Pause(pause_before(heard.cuts))
+            heard.cuts += 1
+        return None
+
+    def hang_up(self, heard: Heard) -> Flow[None]:
+        """Close what is open."""
+        if heard.answer is not None:
+            yield HangUp(heard.answer)
+            heard.answer = None
 
     def wait_gate(self, run: str | Mapping[str, Any], watch: Watch | None) -> Flow[GateRun]:
         return (yield from self._follow(GateRun, "gates", run, GATE_ENDED, watch))

@@ -73,6 +73,14 @@ class Job(TypedDict):
     links: dict[str, str]
 
 
+class Event(TypedDict):
+    """What has happened to a job: its data are of a state, a `Progress`, a warning or a `Job`."""
+
+    id: str
+    event: Literal["state", "progress", "warning", "done"]
+    data: dict[str, Any]
+
+
 class Report(TypedDict):
     """What a check found. `results` depends on the kind; the catalogue has its schema."""
 

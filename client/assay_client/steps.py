@@ -1,18 +1,21 @@
 """
 What a conversation with a server is made of, without doing any of it.
 
-A flow is a generator that yields steps and is sent their outcome: a `Send` the answer, a `Work` the
-value, a `Pause` nothing. `drivers` carries flows out, waiting or not; nothing else differs between
-`Assay` and `AsyncAssay`.
+A flow is a generator that yields steps and is sent their outcome: a `Send` the answer, a `Hear` an
+event, a `Work` the value, others nothing. `drivers` carries flows out, waiting or not; nothing else
+differs between `Assay` and `AsyncAssay`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay_client.payload import Payload
+
+if TYPE_CHECKING:
+    import httpx
 
 T = TypeVar("T")
 
@@ -31,6 +34,22 @@ class Send:
     json: Any = None
     payload: Payload | None = None
     progress: UploadProgress | None = None
+    stream: bool = False
+    """Whether the answer, if it is a success, is left open to be heard."""
+
+
+@dataclass(frozen=True)
+class Hear:
+    """The next event of an open answer; nothing once there are no more."""
+
+    answer: httpx.Response
+
+
+@dataclass(frozen=True)
+class HangUp:
+    """An open answer is heard no more."""
+
+    answer: httpx.Response
 
 
 @dataclass(frozen=True)
@@ -47,5 +66,5 @@ class Work:
     do: Callable[[], Any]
 
 
-Step = Send | Pause | Work
+Step = Send | Hear | HangUp | Pause | Work
 Flow = Generator[Step, Any, T]

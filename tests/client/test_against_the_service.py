@@ -99,6 +99,22 @@ def test_files_go_in_and_a_report_comes_out(talk: Any, vectors: Path) -> None:
     assert again == report
 
 
+def test_a_job_is_heard_to_its_end(talk: Any, vectors: Path) -> None:
+    """What comes last is the job; after it there is nothing."""
+    request = {"kind": "geometry", "inputs": {"vectors": {"path": str(vectors)}}}
+
+    async def conversation(assay: AsyncAssay) -> None:
+        job = await assay.submit(request)
+        heard = [event async for event in assay.events(job)]
+        states = [one["data"]["state"] for one in heard if one["event"] == "state"]
+        assert states == ["queued", "running", "succeeded"]
+        assert heard[-1]["data"] == await assay.job(job)
+        assert [one async for one in assay.events(job, heard[1]["id"])] == heard[2:]
+        assert [one async for one in assay.events(job, heard[-1]["id"])] == []
+
+    talk(conversation)
+
+
 def test_the_same_key_is_the_same_job(talk: Any, vectors: Path) -> None:
     """A pipeline step that is started again finds what it began."""
     request = {"kind": "geometry", "inputs": {"vectors": {"path": str(vectors)}}}
