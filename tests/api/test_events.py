@@ -523,6 +523,23 @@ def test_a_listener_that_takes_nothing_is_left_and_comes_back_where_it_was(
     assert rest[0]["id"] != ids[-1]
 
 
+def test_what_is_told_between_two_reads_is_not_lost(serve: Callable[..., Live]) -> None:
+    """The job goes on and ends just after its events were read, before anything else is looked at."""
+    one = ""
+
+    class Between(Counted):
+        def events(self, after: Any) -> Any:
+            found = self._jobs.events(after)
+            if self.asked == 0:
+                self.asked += 1
+                tell_story(live.services, one, lambda: None)
+            return found
+
+    live = serve(memory_services(jobs=Between(memory_services().jobs)), pace=Pace(check_s=0.0))
+    one = job(live.services)
+    assert told(live.heard(one)) == STORY
+
+
 def test_a_reader_that_cannot_read_ends_no_stream(serve: Callable[..., Live]) -> None:
     """The store is away for a while: comments go on, and then what was told meanwhile."""
     services = memory_services()

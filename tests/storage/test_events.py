@@ -137,13 +137,12 @@ def few(request: pytest.FixtureRequest) -> Any:
 
 
 @fixtures_are_shared
-@given(acts=acts)
-def test_of_too_much_the_oldest_progress_goes_first(few: Any, acts: list[tuple[str, bool]]) -> None:
+@given(acts=st.lists(st.sampled_from(["begin", "note", "warning", *["progress"] * 6]), max_size=30))
+def test_of_too_much_the_oldest_progress_goes_first(few: Any, acts: list[str]) -> None:
     """What is left is in order, has the newest of all, and every state while there is progress."""
     story = Story(few)
-    for what, _ in acts:
+    for what in [*acts, "progress"]:
         story.act(what)
-    story.act("progress")
 
     found = as_heard(told(few, story.id))
     assert len(found) <= FEW
