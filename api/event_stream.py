@@ -8,7 +8,6 @@ from contextlib import aclosing
 
 import structlog
 from fastapi.responses import StreamingResponse
-from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.types import Message, Receive, Scope, Send
 
 MEDIA_TYPE = "text/event-stream"
@@ -17,13 +16,13 @@ HEADERS = {
     "X-Accel-Buffering": "no",
 }
 """No proxy keeps what passes, or waits for more of it."""
-HEARTBEAT = KEEPALIVE_COMMENT
+HEARTBEAT = b": nothing new\n\n"
 log = structlog.get_logger()
 
 
 def encoded(event_id: str, kind: str, data: str) -> bytes:
-    """One event."""
-    return format_sse_event(id=event_id, event=kind, data_str=data)
+    """One event, whose data are one line."""
+    return f"id: {event_id}\nevent: {kind}\ndata: {data}\n\n".encode()
 
 
 class EventStream(StreamingResponse):
