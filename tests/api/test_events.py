@@ -27,7 +27,7 @@ from api.keys import Keys, Scope, create_key, revoke_key
 from api.main import create_app
 from api.streams import Pace
 from service.context import Warned
-from service.events import last_of
+from service.events import MOST, last_of
 from service.job import Job, Progress, State, new_id, now
 from service.operations import Services, cancel
 from service.references import DatasetRef
@@ -489,6 +489,7 @@ def test_a_listener_that_takes_nothing_is_left_and_comes_back_where_it_was(
 ) -> None:
     """Its buffer is bounded, others hear all at once meanwhile, and nothing is lost to it."""
     live = serve(memory_services())
+    streams = live.app.state.streams
     one = job(live.services)
     begin(live.services, one)
     port = int(live.url.rpartition(":")[2])
@@ -498,7 +499,7 @@ def test_a_listener_that_takes_nothing_is_left_and_comes_back_where_it_was(
         slow.sendall(f"GET /v1/jobs/{one}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         within(lambda: live.app.state.streams.open == 1)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        sent = 0
+        sent, held = 0, 0
         stage = "x" * 20_000
         started = time.monotonic()
         while live.app.state.streams.open and time.monotonic() - started < 60:
@@ -506,10 +507,12 @@ def test_a_listener_that_takes_nothing_is_left_and_comes_back_where_it_was(
             live.services.jobs.report_progress(
                 one, Progress(stage=stage, done=sent, total=10**6, eta_s=None)
             )
+            held = max([held, *(len(one.events) for one in list(streams._logs.values()))])
             time.sleep(0.001)
         assert live.app.state.streams.open == 0, "it was not left"
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown
         assert grown < 100 << 10, "KiB"
+        assert MOST / 2 < held <= MOST
         slow.settimeout(10)
         read = b""
         with contextlib.suppress(ConnectionError, TimeoutError):
@@ -593,6 +596,22 @@ def test_no_stream_is_endless(serve: Callable[..., Live]) -> None:
     assert told(found) == STORY[:1]
     tell_story(live.services, one, lambda: None)
     assert told(live.heard(one, found[-1]["id"])) == STORY[1:]
+
+
+def test_a_process_that_is_to_end_ends_its_streams_and_takes_no_more(
+    serve: Callable[..., Live], refusal: Any
+) -> None:
+    """In order, with what was told until then; polls are answered to the last."""
+    live = serve(memory_services())
+    one = job(live.services)
+    with httpx.stream("GET", live.of(one), timeout=30) as answer:
+        pieces = answer.iter_text()
+        text = next(pieces)
+        live.app.state.streams.close()
+        text += "".join(pieces)
+    assert told(parsed(text)) == STORY[:1]
+    refusal(httpx.get(live.of(one)), 503, "unavailable")
+    assert httpx.get(f"{live.url}/v1/jobs/{one}").status_code == 200
 
 
 def test_the_last_id_of_a_stream_is_what_the_record_says(live: Live) -> None:
