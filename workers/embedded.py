@@ -18,6 +18,8 @@ from service.errors import InvalidRequest
 
 OLDEST = (6, 2)
 LONGEST_SOCKET = 100
+PLAIN = re.compile(r"[A-Za-z0-9/._~-]+")
+"""What an address and Redis's lists of clients, `key=value key=value`, hold without quoting."""
 STARTING_S = 20.0
 
 
@@ -39,17 +41,28 @@ def _version(path: str) -> tuple[int, int]:
 
 
 def socket_path(folder: Path) -> Path:
-    """The server's socket: in its folder, or under the temporary folder if that path is too long."""
+    """The server's socket: in its folder, or under the temporary folder if that path will not do."""
     direct = folder / "server.sock"
-    if len(str(direct).encode()) < LONGEST_SOCKET:
+    if _will_do(direct):
         return direct
     name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     short = Path(tempfile.gettempdir()) / f"assay-{name}"
+    if not _will_do(short / "server.sock"):
+        raise InvalidRequest(
+            f"Neither {folder} nor {short} can hold a socket; set ASSAY_HOME, or TMPDIR, to a short "
+            "path of letters and digits."
+        )
     short.mkdir(mode=0o700, exist_ok=True)
     status = short.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise InvalidRequest(f"{short} belongs to somebody else; set a shorter ASSAY_HOME.")
+        raise InvalidRequest(
+            f"{short} belongs to somebody else; set ASSAY_HOME to a short path of letters and digits."
+        )
     return short / "server.sock"
+
+
+def _will_do(socket: Path) -> bool:
+    return len(str(socket)) < LONGEST_SOCKET and PLAIN.fullmatch(str(socket)) is not None
 
 
 def command(folder: Path) -> list[str]:
