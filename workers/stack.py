@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,6 +67,8 @@ def assemble(
         )
     if api is not None:
         _refuse_taken(*api)
+    _refuse_unusable(settings.home, "ASSAY_HOME")
+    _refuse_unusable(settings.store, "ASSAY_STORE")
     children: list[Child] = []
     lock = None
     redis_url = settings.redis_url
@@ -134,6 +137,19 @@ def _refuse_taken(host: str, port: int) -> None:
             raise InvalidRequest(
                 f"{host}:{port} cannot be served: {error.strerror}. Choose another with --port."
             ) from None
+
+
+def _refuse_unusable(folder: Path, variable: str) -> None:
+    """A folder that cannot be made or written: every process would fail on it in its own words."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidRequest(
+            f"{folder} cannot be used: {error.strerror}. Set {variable} to a folder that can be made "
+            "and written."
+        ) from None
 
 
 def _own(folder: Path) -> IO[bytes]:

@@ -73,12 +73,12 @@ def test_sigterm_leaves_no_process_while_a_job_is_inside_a_c_call(stack: Stack, 
     assert of_this_home(stack) == []
 
 
-def command(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:
+def command(stack: Stack, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """`assay ...` in the folder of a stack."""
     return subprocess.run(
         [sys.executable, "-m", "assay_client.cli", *words],
         cwd=stack.tree,
-        env=environment(stack.tree, stack.home),
+        env=environment(stack.tree, stack.home) | settings,
         capture_output=True,
         text=True,
         timeout=30,
@@ -116,4 +116,33 @@ def test_serving_beyond_loopback_without_keys_is_refused(tree: Path, tmp_path: P
     assert "assay keys create" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not (stack.home / "server").exists()
+    assert of_this_home(stack) == []
+
+
+def test_jobs_run_whatever_the_folder_is_called(tree: Path, tmp_path: Path, rows: Any) -> None:
+    """A space splits lists that Redis sends, and `#` and `%` mean something in an address."""
+    stack = Stack(tree, tmp_path / "x y #1 100%")
+    try:
+        stack.started()
+        job = stack.submit("stuck", {"vectors": stack.upload(rows)})
+        assert stack.ended(job, 20)["state"] == "succeeded"
+    finally:
+        stack.close()
+
+
+@pytest.mark.parametrize("variable", ["ASSAY_HOME", "ASSAY_STORE"])
+def test_a_folder_that_cannot_be_made_is_refused_in_one_line(
+    variable: str, tree: Path, tmp_path: Path
+) -> None:
+    """It exits with 2, names the path and the variable, and nothing has started."""
+    (tmp_path / "file").write_text("")
+    stack = Stack(tree, tmp_path / "home")
+
+    refused = command(stack, "serve", "--port", "0", **{variable: str(tmp_path / "file" / "in")})
+
+    assert refused.returncode == USAGE
+    assert refused.stderr.splitlines() == [
+        f"{tmp_path}/file/in cannot be used: Not a directory. Set {variable} to a folder that can be "
+        "made and written."
+    ]
     assert of_this_home(stack) == []
