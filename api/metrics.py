@@ -12,6 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.job import Pool
 from service.operations import Services
 
+READING, FAULTY = ("GET", "HEAD"), 400
+"""Reading that succeeds is most of what is asked, and tells nothing: it is logged for debugging."""
+
 log = structlog.get_logger()
 
 
@@ -83,7 +86,8 @@ class Measured:
             self._metrics.requests.labels(scope["method"], route, str(status)).inc()
             self._metrics.seconds.labels(route).observe(seconds)
             if route not in ("/healthz", "/metrics", "/readyz"):
-                log.info(
+                note = log.debug if scope["method"] in READING and status < FAULTY else log.info
+                note(
                     "request",
                     method=scope["method"],
                     route=route,

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+EXIT_UNAVAILABLE = 4
+
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -34,7 +36,9 @@ def _run(workers: int, shard_workers: int, api: tuple[str, int] | None) -> None:
     from service import logs
     from service.errors import AssayError
     from service.settings import Settings
+    from workers.readiness import address_of, tell_when_ready
     from workers.stack import assemble
+    from workers.supervisor import ASKED_S, PATIENCE_S
 
     try:
         settings = Settings.read()
@@ -47,14 +51,26 @@ def _run(workers: int, shard_workers: int, api: tuple[str, int] | None) -> None:
         typer.echo(error.detail, err=True)
         raise typer.Exit(2) from None
     if api is not None:
-        typer.echo(
-            f"Assay starts at http://{api[0]}:{api[1]} (docs at /docs); data in {settings.home} "
-            "(ASSAY_HOME). Stop with Ctrl-C.",
-            err=True,
+        address = address_of(*api)
+        _say(
+            f"Assay starts at {address} (docs at /docs); data in {settings.home} (ASSAY_HOME). Stop "
+            "with Ctrl-C."
         )
+        tell_when_ready(address, workers, _say)
+    stack.supervisor.stopped = lambda: _say(
+        f"Stopping; a job that runs is given {ASKED_S + PATIENCE_S:.0f} s, and is begun again at the "
+        "next start."
+    )
     stack.supervisor.run()
+    if stack.supervisor.gave_up is not None:
+        _say(f"{stack.supervisor.gave_up} Nothing that was accepted is lost.")
+        raise typer.Exit(EXIT_UNAVAILABLE)
     if api is not None:
-        typer.echo(f"Assay has stopped; data stay in {settings.home}.", err=True)
+        _say(f"Assay has stopped; data stay in {settings.home}.")
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 def reindex(

@@ -17,6 +17,9 @@ from workers.processes import die_with_parent
 PAUSE_S = 0.2
 QUICK_S = 5.0
 LONGEST_BACKOFF_S = 10.0
+STARTED_S = 30.0
+"""What has lived for so long has started."""
+MOST_FAILED_STARTS = 4
 ASKED_S = 2.0
 PATIENCE_S = 8.0
 
@@ -35,6 +38,8 @@ class Child:
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     quick_deaths: int = 0
+    failed_starts: int = 0
+    """Times in a row that it ended by itself, with an error, before it had started."""
     not_before: float = 0.0
 
     def start(self) -> None:
@@ -45,6 +50,12 @@ class Child:
             preexec_fn=die_with_parent,
         )
         self.started = time.monotonic()
+
+    def count_end(self, code: int) -> None:
+        """Note how it ended; a signal comes from somebody else."""
+        lived = time.monotonic() - self.started
+        self.quick_deaths = self.quick_deaths + 1 if lived < QUICK_S else 0
+        self.failed_starts = self.failed_starts + 1 if code > 0 and lived < STARTED_S else 0
 
     @property
     def alive(self) -> bool:
@@ -62,10 +73,14 @@ class Supervisor:
     children: list[Child] = field(default_factory=list)
     tick: Callable[[], None] = lambda: None
     tick_s: float = 2.0
+    stopped: Callable[[], None] = lambda: None
+    """Called once it is told to stop."""
     stopping: bool = False
+    gave_up: str | None = None
+    """Why it stopped by itself."""
 
     def run(self) -> None:
-        """Supervise until SIGTERM or SIGINT."""
+        """Supervise until SIGTERM or SIGINT, or until a child fails at every start."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         next_tick = 0.0
@@ -76,6 +91,8 @@ class Supervisor:
                     self.tick()
                     next_tick = time.monotonic() + self.tick_s
                 time.sleep(PAUSE_S)
+            if self.gave_up is None:
+                self.stopped()
         finally:
             self.stop()
 
@@ -87,9 +104,16 @@ class Supervisor:
                 continue
             if child.process is not None:
                 code = child.process.returncode
-                quick = time.monotonic() - child.started < QUICK_S
-                child.quick_deaths = child.quick_deaths + 1 if quick else 0
+                child.count_end(code)
                 log.warning("process ended", name=child.name, code=code)
+                if child.failed_starts >= MOST_FAILED_STARTS:
+                    self.gave_up = (
+                        f"{child.name} cannot start: it has ended {child.failed_starts} times in a "
+                        f"row with code {code}, each time within {STARTED_S:.0f} s. What it said is "
+                        "above."
+                    )
+                    self.stopping = True
+                    return
                 if child.quick_deaths > 1:
                     pause = min(0.5 * 2**child.quick_deaths, LONGEST_BACKOFF_S)
                     child.not_before = time.monotonic() + pause

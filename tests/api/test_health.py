@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +13,7 @@ from obstore.exceptions import BaseError
 from prometheus_client.parser import text_string_to_metric_families
 from redis.exceptions import ConnectionError as RedisDown
 
+from service import logs
 from service.job import Step
 from service.operations import Services
 
@@ -141,3 +144,19 @@ def test_limits_are_those_of_the_service(knock: Any, services: Services) -> None
         "requests_per_minute": {"uploads": 1200, "submits": 6000, "polls": 30_000},
         "project_jobs": 5000, "project_bytes": 2**38, "used": {"jobs": 0, "bytes": 0},
     }  # fmt: skip
+
+
+def test_reading_that_succeeds_is_logged_for_debugging_alone(
+    door: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Polls would fill the terminal of `assay serve`; what fails, or changes something, is told."""
+    logs.configure()
+    door.get("/v1/checks")
+    assert capsys.readouterr().err == ""
+    door.get("/v1/jobs/job_x")
+    door.send("POST", "/v1/jobs", json={})
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["method"], line["status"]) for line in lines] == [("GET", 404), ("POST", 422)]
+    logs.configure(logging.DEBUG)
+    door.get("/v1/checks")
+    assert json.loads(capsys.readouterr().err)["route"] == "/v1/checks"

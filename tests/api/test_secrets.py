@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_no_route_gives_a_secret_away(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """In headers, query, body and path; what it answers, logs and counts is searched."""
-    logs.configure()
+    logs.configure(logging.DEBUG)
     for plant in plants(key):
         for place in ("x", URL, FORGED):
             at = re.sub(r"\{\w+\}", place.replace("/", "%2F"), path)
@@ -152,7 +153,7 @@ def test_what_breaks_gives_no_secret_away(
     """A report, an outage whose error quotes an address, a request and a job that raise with it."""
     from redis.exceptions import ConnectionError
 
-    logs.configure()
+    logs.configure(logging.DEBUG)
     rows = np.random.default_rng(1).normal(size=(9, 3))
     sent = guarded.post("/v1/datasets", content=npy(rows), headers=NPY)
     request = {

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from .processes import alive, descendants, process_parents, words
-from .stack import Stack, environment
+from .processes import alive, descendants, process_parents, until, words
+from .stack import Stack, copy_tree, environment
 
 pytestmark = [
     pytest.mark.processes,
@@ -21,6 +21,7 @@ pytestmark = [
 
 GONE_S = 15
 USAGE = 2
+UNAVAILABLE = 4
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def command(stack: Stack, *words: str, **settings: str) -> subprocess.CompletedP
         env=environment(stack.tree, stack.home) | settings,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=50,
     )
 
 
@@ -145,4 +146,27 @@ def test_a_folder_that_cannot_be_made_is_refused_in_one_line(
         f"{tmp_path}/file/in cannot be used: Not a directory. Set {variable} to a folder that can be "
         "made and written."
     ]
+    assert of_this_home(stack) == []
+
+
+def test_it_says_when_it_is_ready_and_that_it_stops(stack: Stack) -> None:
+    """In words, among which polls are no lines."""
+    until(lambda: "Assay is ready (2 workers)." in stack.log.read_text(), 20, "the line")
+    stack.stop(GONE_S)
+    assert "Stopping; a job that runs is given 10 s" in stack.log.read_text()
+
+
+def test_workers_that_never_start_end_it_in_one_line(tmp_path: Path) -> None:
+    """Jobs would be accepted and never run."""
+    tree = copy_tree(tmp_path / "tree")
+    (tree / "workers" / "main.py").write_text("raise SystemExit('broken')\n")
+    stack = Stack(tree, tmp_path / "home")
+
+    ended = command(stack, "serve", "--port", "0")
+
+    assert ended.returncode == UNAVAILABLE
+    (line,) = [one for one in ended.stderr.splitlines() if "cannot start" in one]
+    assert line.startswith(
+        ("jobs-worker-1 cannot start: it has", "shards-worker-1 cannot start: it")
+    )
     assert of_this_home(stack) == []
