@@ -21,6 +21,7 @@ from assay_client.exchange import (
     items_of,
     object_of,
     pause_before,
+    problem_of,
     retry_after,
     unexpected,
 )
@@ -34,6 +35,8 @@ HOLD_S = 30
 HOLD_WATCHED_S = 2
 """How long the server may hold an answer while somebody watches the progress."""
 SHORTEST_ROUND_S = 0.2
+QUEUED_S = 10.0
+"""How long something may be queued before the server is asked what it lacks."""
 AWAY_S = 120.0
 """How long the server may be away while a job is waited for: the job is safe."""
 SLOW_CHECKSUM_BYTES = 1 << 28
@@ -286,6 +289,7 @@ class Flows:
         headers = {"Prefer": f"wait={HOLD_S if watch is None else HOLD_WATCHED_S}"}
         path, clock = path_of(what, id_of(which)), self._exchange.clock
         current: Any = None if isinstance(which, str) else dict(which)
+        look, lacks = clock() + QUEUED_S, ""
         while current is None or current["state"] not in ended:
             started = clock()
             answer = yield from self._exchange(Send("GET", path, dict(headers)), AWAY_S)
@@ -297,9 +301,29 @@ class Flows:
                     headers["If-None-Match"] = etag
                 if current["state"] in ended:
                     break
+            if not lacks and self._exchange.tell is not None and clock() >= look:
+                look = clock() + QUEUED_S
+                lacks = "" if not queued(current) else (yield from self._lacks())
+                if lacks:
+                    self._exchange.tell(f"still queued; the server says: {lacks}")
             pause = max(SHORTEST_ROUND_S, retry_after(answer) or 0)
             yield Pause(max(0.0, started + pause - clock()))
         return cast("T", current)
+
+
+    def _lacks(self) -> Flow[str]:
+        """Why a server that answers can work on no job."""
+        try:
+            answer = yield Send("GET", "/readyz")
+        except httpx.TransportError:
+            return ""
+        unavailable = answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
+        return problem_of(answer).detail if unavailable else ""
+
+
+def queued(record: Mapping[str, Any] | None) -> bool:
+    """Whether nobody works on a job."""
+    return record is not None and record["state"] == "queued"
 
 
 def failure(job: Mapping[str, Any]) -> AssayError:

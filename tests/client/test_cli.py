@@ -67,6 +67,25 @@ def test_without_json_the_report_is_a_table(ready: FakeServer, vectors: Path, as
     }
 
 
+def test_a_job_that_stays_queued_says_what_the_server_lacks(
+    ready: FakeServer, vectors: Path, assay: Assay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, after some seconds, and waiting goes on; a server that is merely busy is not accused."""
+    monkeypatch.setattr("assay_client.flows.QUEUED_S", 0.5)
+    lacks = problem(503, "unavailable", "Not ready: no live worker (start one with `assay worker`).")
+    ready.on("GET /readyz", Answer(200, {"status": "ready"}), lacks)
+    ready.on("GET /v1/jobs/job_1", *[Answer(200, job("queued"))] * 12, Answer(200, job()))
+
+    ran = assay("check", "geometry", "--vectors", "rows.npy")
+
+    assert ran.code == 0
+    assert ran.err.splitlines()[2:] == [
+        "queued",
+        "still queued; the server says: Not ready: no live worker (start one with `assay worker`).",
+    ]
+    assert len(ready.calls("GET /readyz")) == 2
+
+
 def test_a_request_file_is_enough(ready: FakeServer, vectors: Path, assay: Assay) -> None:
     body = {"kind": "geometry", "inputs": {"vectors": {"path": "rows.npy"}}, "tags": {"env": "ci"}}
     Path("request.json").write_text(json.dumps(body), encoding="utf-8")
