@@ -310,7 +310,6 @@ class Flows:
             yield Pause(max(0.0, started + pause - clock()))
         return cast("T", current)
 
-
     def _lacks(self) -> Flow[str]:
         """Why a server that answers can work on no job."""
         try:

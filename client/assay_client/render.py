@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay_client.layout import results
+from assay_client.listing import fitted, listing
 from assay_client.progress import duration
 from assay_client.requests import Json
 from assay_client.values import is_estimate, plain, printable
@@ -22,7 +23,7 @@ STAGES_SHOWN = 3
 def show_report(report: Json, console: Console) -> None:
     """Print what was asked, what came out, what it says and what it does not say."""
     for part in _report(report, console):
-        console.print(part, highlight=False, markup=False, emoji=False)
+        console.print(part, highlight=False, markup=False, emoji=False, crop=False)
 
 
 def hang(console: Console, head: str, text: str, style: str = "") -> Iterator[Text]:
@@ -39,7 +40,7 @@ def _report(report: Json, console: Console) -> Iterator[RenderableType]:
         (report["kind"], "bold"),
         (f"  version {report['kind_version']}, seed {report['seed']}", "dim"),
     )
-    yield _inputs(report["inputs"])
+    yield fitted(_inputs(report["inputs"]), console)
     params = ", ".join(f"{name}={json.dumps(v)}" for name, v in report["params"].items())
     yield from hang(console, "params  ", params, "dim")
     yield Text()
@@ -64,9 +65,7 @@ def _bullets(console: Console, title: str, lines: list[str], style: str) -> Iter
 
 
 def _inputs(inputs: Json) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("role", "rows", "column or model", "dataset"):
-        table.add_column(name, overflow="fold")
+    table = listing("role", "rows", "column or model", "dataset", whole=["dataset"])
     for role, value in _listed(inputs):
         size = plain(value.get("n"))
         if value.get("d") is not None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from assay_client.listing import listing, print_list
 from assay_client.problems import AssayError
 from assay_client.progress import duration, size
 from assay_client.render import hang
@@ -25,8 +26,7 @@ STYLES = {
 
 def show_jobs(jobs: Sequence[Json], console: Console) -> None:
     """Print jobs, one to a line."""
-    table = _table("job", "check", "state", "created", "took")
-    table.columns[0].no_wrap = True
+    table = listing("job", "check", "state", "created", "took", whole=["job"])
     for job in jobs:
         table.add_row(
             Text(job["id"]),
@@ -35,7 +35,7 @@ def show_jobs(jobs: Sequence[Json], console: Console) -> None:
             Text(_minute(job["created_at"])),
             Text("cached" if job.get("cached") else _took(job)),
         )
-    console.print(table if jobs else Text("no jobs", style="dim"))
+    _print(table, console, "no jobs")
 
 
 def show_job(job: Json, console: Console) -> None:
@@ -56,8 +56,7 @@ def show_job(job: Json, console: Console) -> None:
 
 def show_datasets(datasets: Sequence[Json], console: Console) -> None:
     """Print datasets, one to a line."""
-    table = _table("dataset", "name", "rows", "dimensions", "size", "created")
-    table.columns[0].no_wrap = True
+    table = listing("dataset", "name", "rows", "dimensions", "size", "created", whole=["dataset"])
     for dataset in datasets:
         d = dataset.get("d")
         table.add_row(
@@ -68,12 +67,12 @@ def show_datasets(datasets: Sequence[Json], console: Console) -> None:
             Text(size(dataset["bytes"])),
             Text(_minute(dataset["created_at"])),
         )
-    console.print(table if datasets else Text("no datasets", style="dim"))
+    _print(table, console, "no datasets")
 
 
 def show_baselines(baselines: Sequence[Json], console: Console, none: str) -> None:
     """Print baselines, one to a line."""
-    table = _table("baseline", "version", "dataset", "set", "by")
+    table = listing("baseline", "version", "dataset", "set", "by", whole=["dataset", "by"])
     for one in baselines:
         table.add_row(
             Text(one["name"]),
@@ -82,7 +81,7 @@ def show_baselines(baselines: Sequence[Json], console: Console, none: str) -> No
             Text(_minute(one["set_at"])),
             Text(one["gate"] or "hand"),
         )
-    console.print(table if baselines else Text(none, style="dim"))
+    _print(table, console, none)
 
 
 def show_dataset(dataset: Json, console: Console) -> None:
@@ -111,7 +110,7 @@ def _fact(value: Any) -> str:
 
 def show_checks(checks: Iterable[Json], console: Console) -> None:
     """Print the catalogue."""
-    table = _table("check", "title", "roles")
+    table = listing("check", "title", "roles", whole=["check"])
     for check in checks:
         roles = [
             slot["name"] if slot.get("required") else f"[{slot['name']}]"
@@ -120,7 +119,7 @@ def show_checks(checks: Iterable[Json], console: Console) -> None:
         table.add_row(
             Text(check["kind"], style="bold"), Text(check["title"]), Text(" ".join(roles))
         )
-    console.print(table)
+    print_list(table, console)
 
 
 def show_check(check: Json, console: Console) -> None:
@@ -206,23 +205,22 @@ def _minute(time: str) -> str:
 
 def _pairs(title: str, pairs: Mapping[str, Any], console: Console) -> None:
     console.print(Text(title, style="bold"))
-    table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
+    table = listing("name", "value", whole=["name"], header=False)
+    table.columns[0].style = "dim"
     for name, value in pairs.items():
         if value not in (None, {}, []):
             text = (
                 json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else plain(value)
             )
             table.add_row(Text(printable(name)), Text(printable(text)))
-    console.print(table)
+    print_list(table, console)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def _print(table: Table, console: Console, none: str) -> None:
+    if table.rows:
+        print_list(table, console)
+    else:
+        console.print(Text(none, style="dim"))
 
 
 def _style(word: str) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from assay_client.listing import listing, print_list
 from assay_client.render import hang
 from assay_client.requests import Json
 from assay_client.values import number, plain, printable
@@ -53,9 +53,12 @@ def _columns(verdict: Text, observed: Text, interval: str, rule: str, style: str
 
 def show_gates(runs: Sequence[Json], console: Console) -> None:
     """Print gate runs, one to a line."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("gate", "policy", "verdict", "created", "passed"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("gate", "verdict", "created"))
+    if not runs:
+        console.print(Text("no gate runs", style="dim"))
+        return
+    table = listing(
+        "gate", "policy", "verdict", "created", "passed", whole=["gate", "verdict", "created"]
+    )
     for run in runs:
         blocking = [one for one in run.get("rules", []) if _blocks(one)]
         passed = len(blocking) - sum(map(_decides, blocking))
@@ -66,7 +69,7 @@ def show_gates(runs: Sequence[Json], console: Console) -> None:
             Text(run["created_at"][5:16].replace("T", " ")),
             Text(f"{passed} of {len(blocking)}" if blocking else ""),
         )
-    console.print(table if runs else Text("no gate runs", style="dim"))
+    print_list(table, console)
 
 
 def junit(run: Json) -> bytes:

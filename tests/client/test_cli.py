@@ -72,7 +72,9 @@ def test_a_job_that_stays_queued_says_what_the_server_lacks(
 ) -> None:
     """Once, after some seconds, and waiting goes on; a server that is merely busy is not accused."""
     monkeypatch.setattr("assay_client.flows.QUEUED_S", 0.5)
-    lacks = problem(503, "unavailable", "Not ready: no live worker (start one with `assay worker`).")
+    lacks = problem(
+        503, "unavailable", "Not ready: no live worker (start one with `assay worker`)."
+    )
     ready.on("GET /readyz", Answer(200, {"status": "ready"}), lacks)
     ready.on("GET /v1/jobs/job_1", *[Answer(200, job("queued"))] * 12, Answer(200, job()))
 
@@ -458,8 +460,8 @@ def test_a_dataset_is_shown_with_its_facts(ready: FakeServer, assay: Assay) -> N
 
     ran = assay("datasets", "ds_1")
 
-    assert "column intent 150 string labels, 3 missing" in ran.out
-    assert "zero rows     1 (rows 7)" in ran.out
+    assert "column intent  150 string labels, 3 missing" in ran.out
+    assert "zero rows      1 (rows 7)" in ran.out
     assert json.loads(assay("datasets", "ds_1", "--json").out) == found
 
 
