@@ -219,10 +219,14 @@ def _given(
                     for part, ref in one.parts.items():
                         record = services.datasets.record(project, ref.dataset)
                         at = f"/inputs/{part}" if bare else f"/inputs/{slot.name}/{place}/{part}"
-                        given[f"{here}/{part}"] = Given(slot.part(part), record, place=place, at=at)
+                        called = part if bare else f"{slot.name}/{one.name}/{part}"
+                        given[f"{here}/{part}"] = Given(
+                            slot.part(part), record, place=place, at=at, called=called
+                        )
                     continue
                 record = services.datasets.record(project, one.dataset)
-                given[here] = Given(slot, record, place=place)
+                called = f"{slot.name}/{one.name}"
+                given[here] = Given(slot, record, place=place, called=called)
         elif value is not None:
             record = services.datasets.record(project, value.dataset or "")
             column = value.column if isinstance(value, ColumnRef) else None

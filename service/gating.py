@@ -103,7 +103,7 @@ def run_gate(
             imports[source] = _import(services, project, value, job_id, followers, tags)
             undo.callback(_withdraw, services, project, run_id, imports[source])
         for key, request in requests.items():
-            with _placed(f"/policy/checks/{key[0]}"):
+            with _placed(policy, key[0]):
                 jobs[key] = _job(services, project, request, jobs[key], imports)
             undo.callback(_withdraw, services, project, run_id, jobs[key])
         run = _started(services, project, policy, inputs, baselines, tags, jobs, imports, run_id)
@@ -112,15 +112,30 @@ def run_gate(
 
 
 @contextmanager
-def _placed(check: str) -> Iterator[None]:
-    """What is refused of a job is said of the check it is for."""
+def _placed(policy: Policy, check: str) -> Iterator[None]:
+    """What is refused of a job is said of the check it is for, and of the inputs of the policy."""
     try:
         yield
     except AssayError as error:
-        error.faults = tuple(
-            fault.model_copy(update={"pointer": check + fault.pointer}) for fault in error.faults
-        )
+        error.faults = tuple(_of_policy(policy, check, fault) for fault in error.faults)
         raise
+
+
+def _of_policy(policy: Policy, check: str, fault: Fault) -> Fault:
+    named = _input_at(policy.checks[check].inputs, fault.pointer)
+    message = fault.message if named is None else f"input `{named}`: {fault.message}"
+    pointer = pointer_to("policy", "checks", check) + fault.pointer
+    return fault.model_copy(update={"pointer": pointer, "message": message})
+
+
+def _input_at(roles: Mapping[str, str | list[PolicyModel]], pointer: str) -> str | None:
+    """The input of a policy that stands at a place of the request made for a check."""
+    section, role, place, part = (*pointer.split("/")[1:], "", "", "", "")[:4]
+    bound = roles.get(role) if section == "inputs" else None
+    if not isinstance(bound, list):
+        return bound
+    model = bound[int(place)].parts if place.isdecimal() and int(place) < len(bound) else {}
+    return model.get(part or "vectors")
 
 
 def _sources(inputs: dict[str, Bound]) -> dict[str, SourceRef]:

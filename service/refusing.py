@@ -42,6 +42,13 @@ class Given:
     at: str | None = None
     """Where it stands in the request, if not under its role."""
 
+    called: str | None = None
+    """What errors call it, if not by its role."""
+
+    @property
+    def name(self) -> str:
+        return self.called or self.slot.name
+
     @property
     def pointer(self) -> str:
         if self.at is not None:
@@ -169,12 +176,12 @@ def _refuse_wrong_kind(one: Given) -> None:
     name = one.record.name or one.record.id
     if one.slot.kind == "vectors" and one.record.d is None:
         raise InvalidRequest(
-            f"`{one.slot.name}` takes vectors; dataset {name} has columns only.",
+            f"`{one.name}` takes vectors; dataset {name} has columns only.",
             [Fault(pointer=one.pointer, message="use it as a column, or upload vectors")],
         )
     if one.slot.kind == "table" and not one.record.columns:
         raise InvalidRequest(
-            f"`{one.slot.name}` takes a table; dataset {name} has no columns.",
+            f"`{one.name}` takes a table; dataset {name} has no columns.",
             [Fault(pointer=one.pointer, message="upload a CSV")],
         )
     if one.column is not None and one.column not in one.record.columns:
@@ -189,7 +196,7 @@ def _refuse_unpaired(group: list[Given], params: Params, store: Store) -> None:
     for other in group[1:]:
         if other.record.n != lead.record.n:
             raise ShapeMismatch(
-                f"`{lead.slot.name}` has {lead.record.n} rows and `{other.slot.name}` has "
+                f"`{lead.name}` has {lead.record.n} rows and `{other.name}` has "
                 f"{other.record.n}; they are paired row by row.",
                 [
                     Fault(pointer=lead.pointer, message=f"{lead.record.n} rows"),
@@ -236,7 +243,7 @@ def _refuse_ids(
         wrong = [mine for mine, other_id in zip(ours, theirs, strict=True) if mine != other_id]
         message = "these rows carry another id; `align_by_ids` matches equal ids in any order"
     raise IdsMismatch(
-        f"`{lead.slot.name}` and `{other.slot.name}` are paired and carry different ids.",
+        f"`{lead.name}` and `{other.name}` are paired and carry different ids.",
         [Fault(pointer=other.pointer, message=message, count=len(wrong), rows=first(wrong))],
     )
 
@@ -256,14 +263,14 @@ def _refuse_sizes(check: Check, one: Given, params: Params) -> None:
         if setting := one.slot.more_than or one.slot.as_many_as:
             way_out += f", or a smaller `{setting}`"
         raise TooFewRows(
-            f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` needs {fewest}.",
+            f"`{one.name}` has {one.record.n} rows; `{check.kind}` needs {fewest}.",
             [Fault(pointer=one.pointer, message=way_out)],
         )
     if one.slot.wider_than is not None:
         wanted = min(getattr(params, one.slot.wider_than))
         if (one.record.d or 0) <= wanted:
             raise InvalidRequest(
-                f"`{one.slot.name}` has {one.record.d} dimensions and none of "
+                f"`{one.name}` has {one.record.d} dimensions and none of "
                 f"`{one.slot.wider_than}` is smaller.",
                 [
                     Fault(
@@ -274,7 +281,7 @@ def _refuse_sizes(check: Check, one: Given, params: Params) -> None:
             )
     if check.row_limit is not None and one.record.n > check.row_limit:
         raise InvalidRequest(
-            f"`{one.slot.name}` has {one.record.n} rows; `{check.kind}` takes at most "
+            f"`{one.name}` has {one.record.n} rows; `{check.kind}` takes at most "
             f"{check.row_limit}.",
             [Fault(pointer=one.pointer, message="send a sample of the rows")],
         )
@@ -292,7 +299,7 @@ def _refuse_bad_rows(one: Given, store: Store) -> None:
         if found.count:
             ids = store.ids(one.record)
             raise error(
-                f"{found.count} rows of `{one.slot.name}` {what}.",
+                f"{found.count} rows of `{one.name}` {what}.",
                 [
                     Fault(
                         pointer=one.pointer,
@@ -310,7 +317,7 @@ def _refuse_labels(one: Given, column: str, params: Params, store: Store) -> Non
         rows = np.flatnonzero(store.column(one.record, column).codes < 0)
         ids = store.ids(one.record)
         raise MissingLabels(
-            f"{facts.missing} rows of `{one.slot.name}` have no label.",
+            f"{facts.missing} rows of `{one.name}` have no label.",
             [
                 Fault(
                     pointer=one.pointer,
@@ -322,7 +329,7 @@ def _refuse_labels(one: Given, column: str, params: Params, store: Store) -> Non
         )
     if facts.distinct < one.slot.least:
         raise TooFewGroups(
-            f"`{one.slot.name}` has {facts.distinct} groups; at least {one.slot.least} are needed.",
+            f"`{one.name}` has {facts.distinct} groups; at least {one.slot.least} are needed.",
             [Fault(pointer=one.pointer, message="use a column with two or more labels")],
         )
     if one.slot.numeric and facts.type in ("string", "mixed"):
@@ -330,6 +337,6 @@ def _refuse_labels(one: Given, column: str, params: Params, store: Store) -> Non
             _ = store.column(one.record, column).numbers
         except InvalidRequest as error:
             raise InvalidRequest(
-                f"`{one.slot.name}` takes numbers.",
+                f"`{one.name}` takes numbers.",
                 [Fault(pointer=one.pointer, message=error.detail)],
             ) from None

@@ -30,6 +30,7 @@ from service.references import Label
 
 Ids = Sequence[str] | None
 LIST = "["
+NO_IDS = "row numbers, and `documents` have no ids: store them with ids (`id_column` of a table)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ def resolve(cells: Labels, documents: Ids, n: int, names: Ids, pointer: str) -> 
         for document, grade in _read(cells.levels[code]):
             row = _numbered(document, n) if place is None else place.get(document)
             if row is None:
-                there = "row numbers" if place is None else "ids of `documents`"
+                there = NO_IDS if place is None else "ids of `documents`"
                 unknown.setdefault(code, f"`{document[:40]}` is not among the {n} {there}")
             elif grade > 0:
                 found.append((row, grade))

@@ -466,3 +466,45 @@ def test_nothing_else_becomes_a_baseline(verdict: str, start: Any, services: Ser
         promote(services, "default", run.id, "left", "prod")
     with pytest.raises(UnknownBaseline):
         services.baselines.get("default", "prod")
+
+
+MODELS = {
+    "version": 1,
+    "name": "agree",
+    "inputs": {"was": "vectors", "now": "vectors"},
+    "checks": {
+        "agree": {
+            "kind": "model_comparison",
+            "inputs": {
+                "models": [{"name": "old", "vectors": "was"}, {"name": "new", "vectors": "now"}]
+            },
+        }
+    },
+    "rules": [{"measure": "agree.pairs.old.new.cka", "at_least": 0.5}],
+}
+
+
+def test_a_misfit_is_told_in_the_names_of_the_policy(services: Services, store: Any) -> None:
+    """With the models' names in the sentence, so that two of one role are not alike."""
+    values = {"was": X, "now": X[:-1]}
+    inputs = {name: {"dataset": store(rows).id} for name, rows in values.items()}
+
+    with pytest.raises(ShapeMismatch) as refused:
+        run_gate(services, "default", MODELS, inputs, {})
+
+    assert refused.value.detail.startswith("`models/old` has 30 rows and `models/new` has 29;")
+    assert [(one.pointer, one.message) for one in refused.value.faults] == [
+        ("/policy/checks/agree/inputs/models/0", "input `was`: 30 rows"),
+        ("/policy/checks/agree/inputs/models/1", "input `now`: 29 rows"),
+    ]
+
+
+def test_a_misfit_of_a_plain_role_is_told_so_too(
+    start: Any, bound: dict[str, Any], store: Any
+) -> None:
+    short = {**bound, "right": {"dataset": store(X[:7]).id}}
+    with pytest.raises(ShapeMismatch) as refused:
+        start(inputs=short)
+    assert {one.message for one in refused.value.faults} == {
+        "input `left`: 30 rows", "input `right`: 7 rows",
+    }  # fmt: skip

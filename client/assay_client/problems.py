@@ -7,7 +7,9 @@ What can go wrong, as the caller sees it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,21 +22,24 @@ NEXT_STEPS = {
     "idempotency-conflict": "use a new key, or send the request the key was first used for",
     "queue-full": "wait for jobs to end, or stop some: `assay jobs ID --cancel`",
     "payload-too-large": "`GET /v1/limits` names every limit",
-    "invalid-request": "`assay checks KIND` lists roles, params and measures",
     "unknown-check": "`assay checks` lists what there is",
     "unknown-job": "`assay jobs` lists what there is",
     "unknown-gate": "`assay gates` lists what there is",
-    "unknown-baseline": "a gate that passed makes one: POST /v1/gates/ID/promote",
+    "unknown-baseline": "`assay baselines list` names them; `assay baselines set NAME DATASET|FILE` "
+    "makes one, and so does `assay gate ... --promote INPUT=NAME`",
     "unknown-dataset": "upload it again with `assay upload FILE`",
     "damaged-dataset": "delete it and upload it again, or have its record restored from a backup",
     "report-not-ready": "`assay jobs ID` shows how far it is",
     "unsupported-format": "save vectors as .npy and columns as .csv",
-    "ids-mismatch": "pass `--param align_by_ids=true` if the same ids stand in another order",
-    "non-finite-rows": "repair the rows, or pass `--param on_bad_rows=drop`",
-    "zero-rows": "repair the rows, or pass `--param on_bad_rows=drop`",
-    "missing-labels": "fill the labels in, or pass `--param on_bad_rows=drop`",
+    "non-finite-rows": "repair the rows",
+    "zero-rows": "repair the rows",
+    "missing-labels": "fill the labels in",
 }
 """What to do about a problem, by code."""
+OFFERED = {"align_by_ids": True, "on_bad_rows": "drop"}
+"""Params that let a check go on, where what is wrong says so."""
+IN_POLICY = re.compile(r"/policy/checks/([^/]+)")
+OF_PARAMS = re.compile(r"(/policy/checks/[^/]+)?/params(/|$)")
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,25 @@ def next_step(error: AssayError) -> str | None:
         return f"try again in {error.retry_after:.0f} s"
     if isinstance(error, Mistake) and error.code == "invalid-request":
         return None
-    return NEXT_STEPS.get(error.code)
+    steps = [NEXT_STEPS.get(error.code), *_offers(error)]
+    if error.code == "invalid-request" and any(
+        OF_PARAMS.match(one.pointer) for one in error.faults
+    ):
+        steps.append("`assay checks KIND` lists the params of a check")
+    return ", or ".join(filter(None, steps)) or None
+
+
+def _offers(error: AssayError) -> Iterator[str]:
+    """How to set what a fault says can be set: in a policy, or on the command line."""
+    for name, value in OFFERED.items():
+        for fault in error.faults:
+            if re.search(rf"\b{name}\b", fault.message):
+                text = json.dumps(value).strip('"')
+                if check := IN_POLICY.match(fault.pointer):
+                    yield f"set `params: {{{name}: {text}}}` in check `{check[1]}`"
+                else:
+                    yield f"pass `--param {name}={text}`"
+                break
 
 
 def _fault(error: Mapping[str, Any]) -> str:

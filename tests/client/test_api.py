@@ -582,7 +582,8 @@ def test_a_report_read_by_id_is_the_same(client: Any, server: FakeServer) -> Non
 def test_a_problem_says_in_types_what_is_wrong_and_what_to_do(
     client: Any, server: FakeServer
 ) -> None:
-    fault = {"pointer": "/inputs/a", "message": "drop them", "count": 12, "rows": ["0", "7"]}
+    told = 'drop them with `"on_bad_rows": "drop"`'
+    fault = {"pointer": "/inputs/a", "message": told, "count": 12, "rows": ["0", "7"]}
     bare = {"pointer": "/params", "message": "no such param", "count": None, "rows": None}
     server.on("POST /v1/jobs", problem(422, "zero-rows", "Some are zero.", errors=[fault, bare]))
 
@@ -590,7 +591,7 @@ def test_a_problem_says_in_types_what_is_wrong_and_what_to_do(
         client.submit({"kind": "geometry"})
 
     assert raised.value.faults == (
-        Fault("/inputs/a", "drop them", 12, ("0", "7")),
+        Fault("/inputs/a", told, 12, ("0", "7")),
         Fault("/params", "no such param"),
     )
     assert raised.value.next_step == "repair the rows, or pass `--param on_bad_rows=drop`"

@@ -133,7 +133,6 @@ def test_a_wrong_role_shows_what_the_server_says(
     assert ran.err.splitlines()[1:] == [
         "error: invalid-request: One field.",
         "  /inputs/c: there is no role `c`",
-        "next: `assay checks KIND` lists roles, params and measures",
     ]
 
 

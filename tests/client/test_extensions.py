@@ -41,7 +41,7 @@ class Refusal(Exception):
     code, title, detail = "zero-rows", "Some rows are zero", "2 rows of `a` are zero."
 
     class Fault:
-        pointer, message, count, rows = "/inputs/a", "drop them", 2, ["4", "9"]
+        pointer, message, count, rows = "/inputs/a", "drop them with `on_bad_rows`", 2, ["4", "9"]
 
     faults = (Fault(),)
 
@@ -159,7 +159,7 @@ def test_a_local_refusal_is_told_like_one_of_a_server(
     assert (ran.code, ran.out) == (4, "")
     assert ran.err.splitlines()[-3:] == [
         "error: zero-rows: 2 rows of `a` are zero.",
-        "  /inputs/a: drop them (2 rows: 4, 9)",
+        "  /inputs/a: drop them with `on_bad_rows` (2 rows: 4, 9)",
         "next: repair the rows, or pass `--param on_bad_rows=drop`",
     ]
 
