@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from assay_client import requests
 from assay_client.commands import AsJson, Local, Server, connected, displayed, going_on
 from assay_client.extensions import gate_local, wanted_local
 from assay_client.gates import promotions, refuse_misfits
-from assay_client.problems import Mistake
+from assay_client.problems import AssayError, Mistake
 from assay_client.requests import Json
 from assay_client.terminal import console, log, print_json, save, write
 
@@ -27,6 +28,37 @@ Promote = Annotated[
         "--promote", metavar="INPUT=BASELINE", help="Make an input the baseline if it passes."
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files for whoever reads the verdict elsewhere; they are there whatever happened."""
+
+    markdown: Path | None
+    junit: Path | None
+
+    def of_run(self, run: Json, page: bytes) -> None:
+        """A run that has ended, with its page."""
+        from assay_client.verdicts import junit
+
+        if self.markdown is not None:
+            save(self.markdown, page)
+        if self.junit is not None:
+            save(self.junit, junit(run))
+
+    def of_error(self, policy: str, error: AssayError) -> None:
+        """Why there is no verdict; where that cannot be written, the error is still the first."""
+        from assay_client.verdicts import junit_of_error, markdown_of_error
+
+        for file, data in (
+            (self.markdown, markdown_of_error(policy, error)),
+            (self.junit, junit_of_error(policy, error)),
+        ):
+            if file is not None:
+                try:
+                    save(file, data)
+                except Mistake as unwritten:
+                    log(unwritten.detail)
 
 
 def gate(
@@ -55,26 +87,32 @@ def gate(
     """
     if local and (server is not None or promote):
         raise Mistake("--local excludes --server and --promote: baselines are kept by a server")
-    rules, bound = requests.read_policy(policy), requests.bindings(inputs or [])
-    promoted = promotions(promote or [])
-    if local:
-        with displayed() as display:
-            refuse_misfits(wanted_local, rules, bound, promoted)
-            run, page = gate_local(rules, bound, Path(), display.stage)
-        if markdown is not None:
-            save(markdown, page)
-    else:
+    name, outputs = policy.stem, Outputs(markdown, junit)
+    try:
+        rules = requests.read_policy(policy)
+        name = str(rules.get("name") or name)
+        bound, promoted = requests.bindings(inputs or []), promotions(promote or [])
+        if local:
+            run, page = _judged_here(rules, bound)
+        else:
+            with connected(server) as assay:
+                run = _judged(assay, rules, bound, promoted)
+                page = b"" if markdown is None else assay.gate_markdown(run["id"])
+    except AssayError as error:
+        outputs.of_error(name, error)
+        raise
+    outputs.of_run(run, page)
+    if promoted:
         with connected(server) as assay:
-            run = _judged(assay, rules, bound, promoted)
-            if markdown is not None:
-                save(markdown, assay.gate_markdown(run["id"]))
             _promote(assay, run, promoted)
-    if junit is not None:
-        from assay_client.verdicts import junit as as_junit
-
-        save(junit, as_junit(run))
     _print_gate(run, as_json)
     raise typer.Exit(EXIT_BY_VERDICT.get(str(run.get("verdict")), EXIT_UNAVAILABLE))
+
+
+def _judged_here(rules: Json, bound: Json) -> tuple[Json, bytes]:
+    with displayed() as display:
+        refuse_misfits(wanted_local, rules, bound, {})
+        return gate_local(rules, bound, Path(), display.stage)
 
 
 def _judged(assay: Assay, rules: Json, bound: Json, promoted: Mapping[str, str]) -> Json:

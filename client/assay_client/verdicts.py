@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assay_client.listing import listing, print_list
+from assay_client.problems import AssayError
 from assay_client.render import hang
 from assay_client.requests import Json
 from assay_client.values import number, plain, printable
@@ -92,18 +93,41 @@ def junit(run: Json) -> bytes:
         else:
             ElementTree.SubElement(case, "system-out").text = text
     if not run.get("rules"):
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=suite.get("name", ""), name="gate"
-        )
-        ElementTree.SubElement(
-            case, "error", type=outcome(run), message=f"the gate is {outcome(run)}"
-        )
+        _error(suite, outcome(run), f"the gate is {outcome(run)}")
+    return _document(suite)
+
+
+def junit_of_error(policy: str, error: AssayError) -> bytes:
+    """JUnit XML of a gate that was not judged: one test case, an error."""
+    suite = ElementTree.Element("testsuite", name=_xml(policy))
+    _error(suite, error.code, _xml(str(error)))
+    return _document(suite)
+
+
+def _error(suite: ElementTree.Element, kind: str, text: str) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=suite.get("name", ""), name="gate")
+    ElementTree.SubElement(case, "error", type=kind, message=text).text = text
+
+
+def _document(suite: ElementTree.Element) -> bytes:
     for attribute, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
         suite.set(attribute, str(len(list(suite.iter(tag)))))
     suites = ElementTree.Element("testsuites")
     suites.append(suite)
     ElementTree.indent(suites)
     return bytes(ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def markdown_of_error(policy: str, error: AssayError) -> bytes:
+    """A comment for a pull request about a gate that was not judged."""
+    lines = [
+        f"## \N{WARNING SIGN}\N{VARIATION SELECTOR-16} {_xml(policy)}: not judged",
+        "",
+        *(f"    {printable(line)}" for line in str(error).splitlines()),
+        *(["", f"Next: {error.next_step}."] if error.next_step else []),
+        "",
+    ]
+    return "\n".join(lines).encode()
 
 
 def outcome(run: Json) -> str:

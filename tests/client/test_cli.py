@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -403,6 +404,49 @@ def test_a_gate_is_written_for_pull_requests_and_for_ci(server: FakeServer, assa
     ran = assay("gate", "policy.json", "--server", server.url, "--junit", "file/gate.xml")
     assert (ran.code, ran.out) == (2, "")
     assert "cannot be written" in ran.err
+
+
+WRITTEN = ["--markdown", "out/gate.md", "--junit", "out/gate.xml"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "code", "said"),
+    [
+        (problem(422, "shape-mismatch", "1 row|2 rows."), ["--input", "rows=rows.npy"], 4, "1 row"),
+        (None, [], 2, "wants more data: --input rows=FILE.npy"),
+        (None, ["--server", "http://127.0.0.1:9", "--input", "rows=rows.npy"], 4, "no answer from"),
+        (None, ["--input", "rows=missing.npy"], 2, "there is no such file"),
+    ],
+    ids=["refused", "misfit", "down", "no file"],
+)
+def test_what_is_not_judged_is_written_too(
+    answer: Answer | None, words: list[str], code: int, said: str, server: FakeServer,
+    assay: Assay, vectors: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The step that posts the files finds them, and they cannot be taken for a pass."""
+    monkeypatch.setenv("ASSAY_SERVER", server.url)
+    monkeypatch.setattr("assay_client.exchange.FIRST_CONTACT_S", 0.0)
+    Path("rule.json").write_text('{"name": "nightly", "inputs": {"rows": "vectors"}}')
+    if answer is not None:
+        server.on("POST /v1/gates", answer)
+
+    ran = assay("gate", "rule.json", *words, *WRITTEN)
+
+    assert (ran.code, ran.out) == (code, "")
+    assert said in ran.err
+    suite = ElementTree.parse("out/gate.xml").getroot()[0]
+    assert suite.attrib == {"name": "nightly", "tests": "1", "failures": "0", "errors": "1"}
+    assert said in (suite[0][0].text or "")
+    page = Path("out/gate.md").read_text(encoding="utf-8")
+    assert page.startswith("## \N{WARNING SIGN}\N{VARIATION SELECTOR-16} nightly: not judged\n")
+    assert said in page
+
+
+def test_a_policy_that_cannot_be_read_is_written_under_the_name_of_its_file(assay: Assay) -> None:
+    Path("release.yaml").write_text("- no mapping")
+    assert assay("gate", "release.yaml", *WRITTEN).code == 2
+    assert ElementTree.parse("out/gate.xml").getroot()[0].get("name") == "release"
+    assert "release: not judged" in Path("out/gate.md").read_text(encoding="utf-8")
 
 
 def test_gate_runs_are_listed_shown_and_cancelled(server: FakeServer, assay: Assay) -> None:
