@@ -28,8 +28,9 @@ from service.check import Warned
 from service.errors import InvalidRequest
 from service.gate import InputKind, RuleResult, Verdict, read_policy, verdict_page
 from service.gating import cancel_gate, promote, read_gate, run_gate
-from service.job import GateRun
+from service.job import GateRun, Progress, State
 from service.once import once
+from service.operations import Services
 from service.references import ColumnRef, DatasetRef, Model
 from service.request import invalid
 
@@ -65,6 +66,14 @@ class Promotion(Model):
     baseline: BaselineName
 
 
+class CheckState(Model):
+    """How far the job of a check is."""
+
+    state: State
+    progress: Progress | None
+    """Null while it waits."""
+
+
 class GateView(Model):
     """A gate run and, once its jobs have ended, its verdict."""
 
@@ -83,6 +92,8 @@ class GateView(Model):
     """Job id by check of the policy."""
     fail_jobs: dict[str, str]
     """Job id by check, of the wider intervals that `fail` is judged on (`familywise`)."""
+    unfinished: dict[str, CheckState]
+    """While it runs, what it waits for, by check."""
     verdict: Verdict | None
     """`pass`, `fail`, `inconclusive`, or `invalid` when a check has no report."""
     rules: list[RuleResult]
@@ -94,7 +105,7 @@ class GateView(Model):
     links: GateLinks
 
 
-def view(run: GateRun) -> GateView:
+def view(services: Services, run: GateRun) -> GateView:
     """The public face of a gate run."""
     fields = run.model_dump(include=set(GateView.model_fields) - {"policy"})
     jobs, imports = (
@@ -105,9 +116,21 @@ def view(run: GateRun) -> GateView:
         {
             **fields,
             "policy": run.policy.name,
+            "unfinished": _unfinished(services, run) if run.state == "running" else {},
             "links": {"self": f"{router.prefix}/{run.id}", "jobs": jobs, "imports": imports},
         }
     )
+
+
+def _unfinished(services: Services, run: GateRun) -> dict[str, CheckState]:
+    found = {}
+    for ids in (run.fail_jobs, run.jobs):
+        for check, job_id in ids.items():
+            job = services.jobs.find(job_id)
+            if job is not None and not job.state.terminal:
+                progress = services.jobs.progress(job_id) if job.state is State.running else None
+                found[check] = CheckState(state=job.state, progress=progress)
+    return found
 
 
 class GatePage(Model):
@@ -154,12 +177,12 @@ async def start_gate(request: Request, services: Use, caller: Submitter, key: On
     def start() -> GateView:
         policy, inputs, tags = body.get("policy"), body.get("inputs", {}), body.get("tags", {})
         with once(services.claims, caller.project, router.prefix, key, body, "gate") as run_id:
-            return view(run_gate(services, caller.project, policy, inputs, tags, run_id))
+            return view(services, run_gate(services, caller.project, policy, inputs, tags, run_id))
 
     run = await asyncio.to_thread(start)
     if wait and not _ended(run):
         run = await wait_for(
-            lambda: view(read_gate(services, caller.project, run.id)), _ended, wait
+            lambda: view(services, read_gate(services, caller.project, run.id)), _ended, wait
         )
     return conditional(
         request,
@@ -199,7 +222,7 @@ def list_gates(
     """Gate runs of this project, newest first."""
     page = services.gates.page(caller.project, limit, cursor, wanted_tag(tag))
     runs = [read_gate(services, caller.project, run.id) for run in page.items]
-    return GatePage(items=[view(run) for run in runs], next_cursor=page.next_cursor)
+    return GatePage(items=[view(services, run) for run in runs], next_cursor=page.next_cursor)
 
 
 @router.get(
@@ -218,7 +241,9 @@ async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Rea
     `Accept: text/markdown` gives it as a comment for a pull request.
     """
     wait = wanted_wait(request)
-    run = await wait_for(lambda: view(read_gate(services, caller.project, gate_id)), _ended, wait)
+    run = await wait_for(
+        lambda: view(services, read_gate(services, caller.project, gate_id)), _ended, wait
+    )
     headers = {**_headers(run), **applied(wait), "Vary": "Accept"}
     if not prefers(request, MARKDOWN):
         return conditional(request, run, headers=headers)
@@ -259,4 +284,4 @@ async def promote_input(
 )
 def stop_gate(request: Request, gate_id: GateId, services: Use, caller: Submitter) -> Response:
     """Cancel a gate and its jobs; a judged gate stays as it is."""
-    return conditional(request, view(cancel_gate(services, caller.project, gate_id)))
+    return conditional(request, view(services, cancel_gate(services, caller.project, gate_id)))

@@ -27,6 +27,7 @@ from assay_client.exchange import (
 )
 from assay_client.payload import Payload, content_type_of, payload, refuse_columns
 from assay_client.problems import AssayError
+from assay_client.progress import queued
 from assay_client.records import Baseline, Dataset, Event, GateRun, Job, Policy, Report
 from assay_client.requests import Json
 from assay_client.steps import Flow, HangUp, Hear, Pause, Send, UploadProgress, Work
@@ -303,7 +304,7 @@ class Flows:
                     break
             if not lacks and self._exchange.tell is not None and clock() >= look:
                 look = clock() + QUEUED_S
-                lacks = "" if not queued(current) else (yield from self._lacks())
+                lacks = "" if current is None or not queued(current) else (yield from self._lacks())
                 if lacks:
                     self._exchange.tell(f"still queued; the server says: {lacks}")
             pause = max(SHORTEST_ROUND_S, retry_after(answer) or 0)
@@ -318,11 +319,6 @@ class Flows:
             return ""
         unavailable = answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
         return problem_of(answer).detail if unavailable else ""
-
-
-def queued(record: Mapping[str, Any] | None) -> bool:
-    """Whether nobody works on a job."""
-    return record is not None and record["state"] == "queued"
 
 
 def failure(job: Mapping[str, Any]) -> AssayError:

@@ -87,11 +87,38 @@ class Display:
             self.stage(job["state"], 0, 0)
 
     def gate(self, run: Json) -> None:
-        """That a gate is running, and how many checks and imports it waits for."""
-        if run["state"] == "running":
-            imports = len(set(run.get("imports", {}).values()))
-            told = f" on rows of {imports} import{'s' if imports > 1 else ''}" if imports else ""
-            self.stage(f"running {len(run.get('jobs', {}))} checks{told}", 0, 0)
+        """How many checks of a gate have ended, and how far one of the others is."""
+        if run["state"] != "running":
+            return
+        left, count = run.get("unfinished"), len(run.get("jobs", {}))
+        imports = len(set(run.get("imports", {}).values()))
+        told = f" on rows of {imports} import{'s' if imports > 1 else ''}" if imports else ""
+        if left is None:  # a server that does not say
+            self.stage(f"running {count} checks{told}", 0, 0)
+            return
+        head = f"{count - len(left)} of {count} checks{told}"
+        for check, one in left.items():
+            if now := one.get("progress"):
+                name = f"{head}; {check}: {now['stage']}"
+                self.stage(name, now["done"], now["total"], now.get("eta_s"))
+                return
+        self.stage(f"{head}; {'queued' if queued(run) else 'running'}", 0, 0)
+
+
+def queued(record: Json) -> bool:
+    """Whether nobody works on a job, or on any job of a gate."""
+    left = record.get("unfinished") or {}
+    return record["state"] == "queued" or (
+        bool(left) and all(one["state"] == "queued" for one in left.values())
+    )
+
+
+def how_far(now: Json) -> str:
+    """A stage in one line."""
+    left = now.get("eta_s")
+    return f"{now['stage']} {now['done']:,}/{now['total']:,}" + (
+        f", {duration(left)} left" if left else ""
+    )
 
 
 def duration(seconds: float) -> str:

@@ -101,6 +101,13 @@ class Report(TypedDict):
     timing: dict[str, Any]
 
 
+class CheckState(TypedDict):
+    """How far the job of a check is."""
+
+    state: str
+    progress: Progress | None
+
+
 class GateRun(TypedDict):
     """A policy bound to data, and its verdict once its jobs have ended."""
 
@@ -113,6 +120,7 @@ class GateRun(TypedDict):
     imports: dict[str, str]
     jobs: dict[str, str]
     fail_jobs: dict[str, str]
+    unfinished: dict[str, CheckState]
     verdict: Literal["pass", "fail", "inconclusive", "invalid"] | None
     rules: list[dict[str, Any]]
     warnings: list[dict[str, Any]]

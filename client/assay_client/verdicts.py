@@ -12,6 +12,7 @@ from rich.text import Text
 
 from assay_client.listing import listing, print_list
 from assay_client.problems import AssayError
+from assay_client.progress import how_far
 from assay_client.render import hang
 from assay_client.requests import Json
 from assay_client.values import number, plain, printable
@@ -27,7 +28,11 @@ def show_gate(run: Json, console: Console) -> None:
 
 
 def _gate(run: Json, console: Console) -> Iterator[Text]:
-    yield _columns(Text("verdict"), Text("observed"), "interval", "rule", style="dim")
+    for check, one in (run.get("unfinished") or {}).items():
+        far = how_far(one["progress"]) if one["progress"] else ""
+        yield Text(f"  {printable(check):<12}  {one['state']:<8}  {printable(far)}".rstrip())
+    if run.get("rules"):
+        yield _columns(Text("verdict"), Text("observed"), "interval", "rule", style="dim")
     for one in run.get("rules", []):
         warns = "" if _blocks(one) else "  (warns only)"
         yield Text.assemble((printable(one["rule"]["measure"]), "bold"), (warns, "dim"))
@@ -42,8 +47,21 @@ def _gate(run: Json, console: Console) -> Iterator[Text]:
         yield from hang(console, f"{warned['code']}  ", warned["message"], "yellow")
     yield Text()
     yield Text.assemble("verdict  ", _verdict(outcome(run), bold=True))
+    if run.get("policy"):
+        yield Text(f"policy   {printable(run['policy'])}", style="dim")
+    for name, value in (run.get("inputs") or {}).items():
+        yield Text(f"input    {printable(_bound(run, name, value))}", style="dim")
     if run.get("digest"):
         yield Text(f"digest   {run['digest']}", style="dim")
+
+
+def _bound(run: Json, name: str, value: Json) -> str:
+    """An input with its dataset, column and baseline."""
+    baseline = (run.get("baselines") or {}).get(name)
+    column = f":{value['column']}" if value.get("column") else ""
+    return f"{name} = {value.get('dataset')}{column}" + (
+        f" (baseline {baseline})" if baseline else ""
+    )
 
 
 def _columns(verdict: Text, observed: Text, interval: str, rule: str, style: str = "") -> Text:

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.job import Progress, State
 from service.operations import Services
 
 RUN = {
     "id", "policy", "state", "inputs", "tags", "jobs", "verdict", "rules", "digest", "created_at",
     "links", "baselines", "fail_jobs", "warnings", "imports",
+    "unfinished",
 }  # fmt: skip
 RULE = {"rule", "measured", "observed", "interval", "threshold", "verdict", "reason", "needed"}
 
@@ -427,3 +429,22 @@ def test_a_verdict_is_markdown_for_who_asks(start: Any, door: Any, work: Any) ->
     for accept in ("*/*", "application/json", "text/markdown, application/json", "text/html"):
         answer = door.get(place, headers={"Accept": accept})
         assert answer.headers["content-type"].startswith("application/json")
+
+
+def test_a_running_gate_says_what_it_waits_for(
+    start: Any, door: Any, services: Services, work: Any
+) -> None:
+    """By check, with the stage of the one that runs; nothing once it is judged."""
+    run = start(FINE).json()
+    assert run["unfinished"] == {
+        "shape": {"state": "queued", "progress": None},
+        "floor": {"state": "queued", "progress": None},
+    }
+    services.jobs.change(run["jobs"]["floor"], lambda job: job.moved(State.running))
+    stage = Progress(stage="pairs", done=1, total=4, eta_s=2.0)
+    services.jobs.report_progress(run["jobs"]["floor"], stage)
+
+    now = door.get(run["links"]["self"]).json()
+    assert now["unfinished"]["floor"] == {"state": "running", "progress": stage.model_dump()}
+    work()
+    assert door.get(run["links"]["self"]).json()["unfinished"] == {}

@@ -233,6 +233,30 @@ def test_on_a_terminal_progress_is_a_bar(
     assert "1 s left" in captured.err
 
 
+def test_a_gate_tells_how_many_checks_have_ended_and_the_stage_of_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As far as its server says."""
+    stage = {"stage": "neighbours", "done": 400, "total": 500, "eta_s": 6.6}
+    waits = {"state": "queued", "progress": None}
+    runs = {"state": "running", "progress": stage}
+    gate = {
+        "state": "running",
+        "jobs": {"s": "job_1", "floor": "job_2"},
+        "imports": {"rows": "job_3"},
+    }
+    with Display() as display:
+        display.gate({**gate, "unfinished": {"s": waits, "floor": waits}})
+        display.gate({**gate, "imports": {}, "unfinished": {"s": runs, "floor": waits}})
+        display.gate({**gate, "imports": {}, "unfinished": {"s": runs}})
+        display.gate({**gate, "imports": {}, "unfinished": {}, "state": "done"})
+    assert capsys.readouterr().err.splitlines() == [
+        "0 of 2 checks on rows of 1 import; queued",
+        "0 of 2 checks; s: neighbours",
+        "1 of 2 checks; s: neighbours",
+    ]
+
+
 def test_every_matrix_of_a_model_is_listed() -> None:
     """A real stored report of two models of two matrices each."""
     file = Path(__file__).parents[1] / "data/reports/1.0/retrieval.json"

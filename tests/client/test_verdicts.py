@@ -49,6 +49,7 @@ def test_a_rule_is_shown_with_what_was_measured_and_what_would_decide() -> None:
         "one_look Judge on new groups.",
         "",
         "verdict inconclusive",
+        "policy release",
         f"digest {'d' * 64}",
     ]
     assert max(map(len, text.splitlines())) <= 80
@@ -111,3 +112,25 @@ def test_xml_holds_any_text() -> None:
     suite = ElementTree.fromstring(junit(what))[0]
     assert suite.get("name") == "x\ufffd<y>"
     assert '<b>&"é' in suite[0][0].get("message", "")
+
+
+def test_a_running_gate_shows_what_it_waits_for_and_on_what() -> None:
+    """No empty table of rules."""
+    stage = {"stage": "neighbours", "done": 400, "total": 500, "eta_s": 7.0}
+    what = run(
+        state="running", verdict=None, digest=None,
+        unfinished={
+            "s": {"state": "running", "progress": stage}, "floor": {"state": "queued", "progress": None}
+        },
+        inputs={"rows": {"dataset": "ds_1"}, "topics": {"dataset": "ds_1", "column": "t"}},
+        baselines={"rows": "prod"},
+    )  # fmt: skip
+    assert shown(what).splitlines() == [
+        "  s             running   neighbours 400/500, 7 s left",
+        "  floor         queued",
+        "",
+        "verdict  running",
+        "policy   release",
+        "input    rows = ds_1 (baseline prod)",
+        "input    topics = ds_1:t",
+    ]
