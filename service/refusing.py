@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,9 @@ from service.errors import (
 from service.relevance import judged_rows, refuse_unanswerable, resolve
 
 Ids = tuple[str, ...] | None
+SHOWN_COLUMNS = 20
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What files are separated by that should be separated by commas."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +190,20 @@ def _refuse_wrong_kind(one: Given) -> None:
     if one.column is not None and one.column not in one.record.columns:
         raise InvalidRequest(
             f"Dataset {name} has no column `{one.column}`.",
-            [Fault(pointer=one.pointer, message=did_you_mean(one.column, one.record.columns))],
+            [Fault(pointer=one.pointer, message=_columns(one.column, list(one.record.columns)))],
         )
+
+
+def _columns(asked: str, known: Sequence[str]) -> str:
+    """What an unknown column may have been, and all there are."""
+    if len(known) == 1 and (mark := next((one for one in SEPARATORS if one in known[0]), None)):
+        return (
+            f"its only column is `{known[0]}`: this file is separated by {SEPARATORS[mark]}; separate "
+            "its columns by commas"
+        )
+    hint = did_you_mean(asked, known)
+    shown = ", ".join(known[:SHOWN_COLUMNS]) + (", ..." if len(known) > SHOWN_COLUMNS else "")
+    return hint if hint.startswith("known") else f"{hint} It has {shown}"
 
 
 def _refuse_unpaired(group: list[Given], params: Params, store: Store) -> None:

@@ -167,7 +167,10 @@ def test_ids_count_between_any_two_paired_inputs(check_metadata: Any) -> None:
 def test_an_unknown_column_gets_the_nearest_name_or_all(check_metadata: Any) -> None:
     """`intnet`, and something unlike anything."""
     body = rows(columns={"intent": ["a", "b"] * 6, "domain": ["x", "y"] * 6})
-    for asked, hint in (("intnet", "did you mean `intent`"), ("zz", "intent, domain")):
+    for asked, hint in (
+        ("intnet", "did you mean `intent`? It has intent, domain"),
+        ("zz", "intent, domain"),
+    ):
         with pytest.raises(InvalidRequest) as caught:
             check_metadata(geometry, vectors=body, groups=(body, asked))
         assert hint in caught.value.faults[0].message
@@ -181,3 +184,20 @@ def test_a_list_of_dimensions_needs_one_that_is_fewer(check_metadata: Any) -> No
             check_metadata(compression, {"dims": dims, "k": 3}, vectors=X)
         (fault,) = caught.value.faults
         assert (fault.pointer, fault.message) == ("/params/dims", "name a number below 4")
+
+
+@pytest.mark.parametrize(
+    ("header", "word"), [("intent;x", "semicolons"), ("intent\tx", "tabs"), ("intent|x", "bars")]
+)
+def test_a_file_that_is_not_separated_by_commas_is_told_so(
+    header: str, word: str, check_metadata: Any
+) -> None:
+    """Rather than that its one column is what was meant."""
+    groups = ({"columns": {header: [f"{i};1" for i in range(12)]}}, "intent")
+    with pytest.raises(InvalidRequest) as refused:
+        check_metadata(geometry, vectors=rows(), groups=groups)
+    (fault,) = refused.value.faults
+    assert fault.message == (
+        f"its only column is `{header}`: this file is separated by {word}; separate its columns by "
+        "commas"
+    )
