@@ -20,15 +20,7 @@ from service.errors import (
     did_you_mean,
     pointer_to,
 )
-from service.gate import (
-    InputKind,
-    Policy,
-    PolicyModel,
-    Verdict,
-    judge,
-    read_policy,
-    verdict_digest,
-)
+from service.gate import InputKind, Policy, PolicyModel, Verdict, judge, read_policy, verdict_digest
 from service.importing import imported_by
 from service.job import GateRun, Job, State, new_id, now
 from service.once import part_of
@@ -123,9 +115,9 @@ def _placed(policy: Policy, check: str) -> Iterator[None]:
 
 def _of_policy(policy: Policy, check: str, fault: Fault) -> Fault:
     named = _input_at(policy.checks[check].inputs, fault.pointer)
-    message = fault.message if named is None else f"input `{named}`: {fault.message}"
-    pointer = pointer_to("policy", "checks", check) + fault.pointer
-    return fault.model_copy(update={"pointer": pointer, "message": message})
+    said = fault.message if named is None else f"input `{named}`: {fault.message}"
+    at = pointer_to("policy", "checks", check) + fault.pointer
+    return fault.model_copy(update={"pointer": at, "message": said})
 
 
 def _input_at(roles: Mapping[str, str | list[PolicyModel]], pointer: str) -> str | None:

@@ -74,8 +74,9 @@ def check(
         words or [], request=request, params=param or [], seed=seed, options=options
     )
     if local:
-        if requests.whole_tables(body["inputs"], base):
-            requests.refuse_tables(body, base, local_kind(body["kind"]))
+        check = local_kind(body["kind"])
+        requests.refuse_missing(body, check)
+        requests.refuse_tables(body, base, check)
         with displayed() as display:
             data = run_local(body, base, display.stage)
     else:
@@ -204,6 +205,8 @@ def jobs(
             found = assay.jobs(state=state, kind=kind, limit=limit)
         else:
             found = assay.cancel(job) if cancel else assay.job(job)
+            if cancel and found["state"] != "cancelled":
+                log(f"job {job} has ended already; there was nothing to cancel")
     if as_json:
         print_json(found)
         return
@@ -262,6 +265,7 @@ def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
         if requests.files(body["inputs"], base):
             check = assay.check(body["kind"])
             requests.refuse_unknown(body, check)
+            requests.refuse_missing(body, check)
             requests.refuse_tables(body, base, check)
         inputs = assay.upload_files(body["inputs"], base, display.upload)
         job = assay.submit({**body, "inputs": inputs})

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,8 +144,10 @@ def local_kind(kind: str) -> Json:
     for one in kinds:
         if one["kind"] == kind:
             return one
-    known = ", ".join(str(one["kind"]) for one in kinds)
-    raise AssayError("unknown-check", f"there is no check `{kind}`; there are {known}")
+    known = [str(one["kind"]) for one in kinds]
+    close = get_close_matches(kind, known, n=1)
+    hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(known)}"
+    raise AssayError("unknown-check", f"there is no check `{kind}`; {hint}")
 
 
 def _local(name: str) -> Callable[..., Any]:

@@ -157,6 +157,8 @@ def gates(
     with connected(server) as assay:
         if run is not None:
             one: Any = assay.cancel_gate(run) if cancel else assay.gate_run(run)
+            if cancel and one["state"] != "cancelled":
+                log(f"gate run {run} has ended already; there was nothing to cancel")
             _promote(assay, one, promoted)
             _print_gate(one, as_json)
             return

@@ -16,6 +16,13 @@ from assay_client.problems import Mistake
 
 Json = dict[str, Any]
 
+EXAMPLES = {
+    "vectors": "FILE.npy",
+    "table": "FILE.csv",
+    "column": "FILE.csv:COLUMN",
+    "relevance": "FILE.csv:COLUMN",
+}
+"""How a role of each kind is given."""
 COLUMN = re.compile(r"(?P<file>.+\.(?:csv|parquet|arrows?)):(?P<column>.+)", re.DOTALL)
 TABLE = re.compile(r"(?P<file>.+\.(?:parquet|arrows?))\?(?P<options>.+)", re.DOTALL)
 TABLE_OPTIONS = ("vector_column", "id_column")
@@ -117,6 +124,15 @@ def refuse_unknown(body: Json, check: Json) -> None:
                 close = get_close_matches(name, known, n=1)
                 hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}"
                 raise Mistake(f"`{body['kind']}` has no {what} `{name}`; {hint}")
+
+
+def refuse_missing(body: Json, check: Json) -> None:
+    """Refuse a request without a role that its check needs, with an example of how it is given."""
+    for role in check.get("roles", []):
+        given = {role["name"], *role.get("parts", [])} & set(_section(body, "inputs"))
+        if role.get("required") and not given:
+            name, example = (role.get("parts") or [role["name"]])[0], EXAMPLES[role["kind"]]
+            raise Mistake(f"`{body['kind']}` needs `{role['name']}`: --{name} {example}")
 
 
 def whole_tables(inputs: Any, base: Path) -> dict[str, Path]:

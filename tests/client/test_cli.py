@@ -473,7 +473,10 @@ def test_gate_runs_are_listed_shown_and_cancelled(server: FakeServer, assay: Ass
     assert "rows.anisotropy" in assay("gates", "gate_1", "--server", server.url).out
     server.on("DELETE /v1/gates/gate_1", Answer(200, {**done, "state": "cancelled"}))
     ran = assay("gates", "gate_1", "--cancel", "--server", server.url, "--json")
-    assert json.loads(ran.out)["state"] == "cancelled"
+    assert (json.loads(ran.out)["state"], ran.err) == ("cancelled", "")
+    server.on("DELETE /v1/gates/gate_1", Answer(200, done))
+    ran = assay("gates", "gate_1", "--cancel", "--server", server.url)
+    assert ran.err == "gate run gate_1 has ended already; there was nothing to cancel\n"
     assert assay("gates", "--cancel", "--server", server.url).code == 2
     server.on("GET /v1/gates", Answer(200, {"items": [], "next_cursor": None}))
     assert assay("gates", "--server", server.url).out == "no gate runs\n"
@@ -530,6 +533,13 @@ def test_jobs_are_listed_shown_and_cancelled(ready: FakeServer, assay: Assay) ->
     shown = assay("jobs", "job_1")
     assert (shown.code, "zero-rows: 2 rows are zero." in shown.out) == (0, True)
     assert json.loads(assay("jobs", "job_1", "--cancel", "--json").out)["state"] == "cancelled"
+    assert assay("jobs", "job_1", "--cancel").err == ""
+    ready.on("DELETE /v1/jobs/job_1", Answer(200, job()))
+    late = assay("jobs", "job_1", "--cancel")
+    assert (late.code, late.err) == (
+        0,
+        "job job_1 has ended already; there was nothing to cancel\n",
+    )
     ready.on("GET /v1/jobs", Answer(200, {"items": [], "next_cursor": None}))
     assert assay("jobs").out == "no jobs\n"
 

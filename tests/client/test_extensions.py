@@ -57,8 +57,9 @@ def run(request, base, progress):
     return (base / "answer.json").read_bytes()
 
 def kinds():
-    return [{"kind": "geometry", "title": "How the vectors spread", "version": 1,
-             "description": "Spread.", "roles": [], "measures": []}]
+    return [{"kind": kind, "title": "How the vectors spread", "version": 1,
+             "description": "Spread.", "roles": [], "measures": []}
+            for kind in ("geometry", "refused", "broken")]
 '''
 
 ENTRY_POINTS = """
@@ -176,7 +177,8 @@ def test_the_local_catalogue(plugin: Path, assay: Callable[..., Ran]) -> None:
     assert "Spread." in assay("checks", "geometry", "--local").out
     ran = assay("checks", "geometri", "--local")
     assert ran.code == 4
-    assert "unknown-check: there is no check `geometri`; there are geometry" in ran.err
+    assert "unknown-check: there is no check `geometri`; did you mean `geometry`?" in ran.err
+    assert "; there are geometry, refused, broken" in assay("checks", "zz", "--local").err
 
 
 @pytest.mark.usefixtures("nothing_installed")

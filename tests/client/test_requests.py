@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from assay_client import requests
 from assay_client.problems import Mistake
+from assay_client.requests import refuse_missing
 
 
 def test_unknown_options_are_roles(vectors: Path, labels: Path) -> None:
@@ -309,3 +311,26 @@ def test_unknown_names_are_refused_before_anything_is_uploaded(
     with pytest.raises(Mistake, match=said):
         requests.refuse_unknown(body, check)
     requests.refuse_unknown({"kind": "geometry", "inputs": {"vectors": {}}}, check)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"rows": {"path": "a.npy"}}, "`probe` needs `labels`: --labels FILE.csv:COLUMN"),
+        ({"labels": {"path": "a.csv"}}, "`probe` needs `models`: --rows FILE.npy"),
+        ({"models": [], "labels": {}}, None),
+    ],
+)
+def test_a_missing_role_is_told_by_an_example(inputs: Any, said: str | None) -> None:
+    """Before anything is uploaded; one model may be given by its parts."""
+    roles = [
+        {"name": "models", "kind": "vectors", "required": True, "parts": ["rows", "test"]},
+        {"name": "labels", "kind": "column", "required": True, "parts": []},
+        {"name": "groups", "kind": "column", "required": False, "parts": []},
+    ]
+    body = {"kind": "probe", "inputs": inputs}
+    if said is None:
+        refuse_missing(body, {"roles": roles})
+    else:
+        with pytest.raises(Mistake, match=re.escape(said)):
+            refuse_missing(body, {"roles": roles})
