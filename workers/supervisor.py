@@ -39,7 +39,8 @@ class Child:
     started: float = 0.0
     quick_deaths: int = 0
     failed_starts: int = 0
-    """Times in a row that it ended by itself, with an error, before it had started."""
+    """Times in a row that it ended by itself, with an error, and has never started."""
+    has_started: bool = False
     not_before: float = 0.0
 
     def start(self) -> None:
@@ -55,7 +56,9 @@ class Child:
         """Note how it ended; a signal comes from somebody else."""
         lived = time.monotonic() - self.started
         self.quick_deaths = self.quick_deaths + 1 if lived < QUICK_S else 0
-        self.failed_starts = self.failed_starts + 1 if code > 0 and lived < STARTED_S else 0
+        self.has_started = self.has_started or lived >= STARTED_S
+        failed = code > 0 and not self.has_started
+        self.failed_starts = self.failed_starts + 1 if failed else 0
 
     @property
     def alive(self) -> bool:

@@ -18,6 +18,7 @@ from assay_client.requests import Json
 from assay_client.values import is_estimate, plain, printable
 
 STAGES_SHOWN = 3
+NAMES_SHOWN = 4
 
 
 def show_report(report: Json, console: Console) -> None:
@@ -91,26 +92,29 @@ def _listed(inputs: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _intervals(value: Json) -> Iterator[str]:
-    """What the intervals are, said once."""
-    found: dict[tuple[Any, ...], dict[str, None]] = {}
-    for one in _walk(value):
-        key = (one["level"], one["resamples"], one["unit"])
-        found.setdefault(key, {})[one["method"]] = None
-    for (level, count, unit), methods in found.items():
+    """What the intervals are, said once, and of which results where they are not all alike."""
+    found: dict[tuple[Any, ...], tuple[dict[str, None], dict[str, None]]] = {}
+    for name, one in _walk(value):
+        methods, names = found.setdefault((one["level"], one["resamples"], one["unit"]), ({}, {}))
+        methods[one["method"]] = names[name] = None
+    for (level, count, unit), (methods, names) in found.items():
         over = "" if count is None else f" over {count:,} {unit}s"
-        yield f"level {level:g}, {', '.join(methods)}{over}"
+        shown = [*list(names)[:NAMES_SHOWN], *(["..."] if len(names) > NAMES_SHOWN else [])]
+        of = f" ({', '.join(shown)})" if len(found) > 1 else ""
+        yield f"level {level:g}, {', '.join(methods)}{over}{of}"
 
 
-def _walk(value: Any) -> Iterator[Json]:
+def _walk(value: Any, name: str = "") -> Iterator[tuple[str, Json]]:
+    """Every interval with the name of its result."""
     if is_estimate(value):
         if value["interval"] is not None:
-            yield value["interval"]
+            yield name, value["interval"]
     elif isinstance(value, dict):
-        for part in value.values():
-            yield from _walk(part)
+        for key, part in value.items():
+            yield from _walk(part, key)
     elif isinstance(value, list):
         for part in value:
-            yield from _walk(part)
+            yield from _walk(part, name)
 
 
 def _timing(timing: Json) -> str:

@@ -28,8 +28,8 @@ def print_report(data: bytes, as_json: bool) -> None:
 
 
 def print_json(value: Any) -> None:
-    """A JSON value."""
-    write(f"{json.dumps(value, indent=2)}\n".encode())
+    """A JSON value, in one line like a report."""
+    write(f"{json.dumps(value)}\n".encode())
 
 
 def write(data: bytes) -> None:

@@ -321,6 +321,12 @@ def test_a_gate_exits_by_its_verdict(
     }
 
 
+def test_everything_as_json_is_one_line(ready: FakeServer, assay: Assay) -> None:
+    ready.on("GET /v1/jobs", Answer(200, {"items": [job(), job()], "next_cursor": None}))
+    for words in (["jobs"], ["jobs", "job_1"], ["checks", "geometry"], ["reports", "job_1"]):
+        assert len(assay(*words, "--json").out.splitlines()) == 1
+
+
 def test_a_gate_as_json_is_the_run(server: FakeServer, assay: Assay) -> None:
     done = {"id": "gate_1", "state": "done", "jobs": {}, "verdict": "pass", "rules": RULES}
     server.on("POST /v1/gates", Answer(200, done))

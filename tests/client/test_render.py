@@ -149,6 +149,17 @@ def test_what_an_estimate_carries_besides_stands_below_it() -> None:
     ]
 
 
+def test_intervals_that_differ_say_of_which_results_they_are() -> None:
+    """One line where all are alike, and then no names."""
+    gap, share = estimate(0.2, 0.1, 0.3), estimate(0.5, 0.4, 0.6)
+    share["interval"]["resamples"] = 7
+    alike = shown({**report(), "results": {"raw": {"gap": gap, "ratio": gap}}})
+    assert "level 0.95, jackknife_t over 20 groups\n" in alike
+    text = shown({**report(), "results": {"raw": {"gap": gap, "ratio": gap}, "share": share}})
+    assert "level 0.95, jackknife_t over 20 groups (gap, ratio)" in text
+    assert "level 0.95, jackknife_t over 7 groups (share)" in text
+
+
 def test_sections_indent_and_lists_of_objects_are_tables() -> None:
     groups = [{"label": f"g{i}", "n": i, "share": estimate(0.5, 0.4, 0.6)} for i in range(25)]
     lines = with_results(
