@@ -10,13 +10,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from service.errors import AssayError, Fault, RateLimited, Unavailable
+from service.errors import AssayError, Fault, RateLimited, Unavailable, pointer_to
 from service.job import Failure
 from service.operations import JobFailed
 from service.redaction import hidden
 from service.references import Model
-from service.request import SHOWN_FAULTS
+from service.request import SHOWN_FAULTS, places_of
 from service.wiring import OUTAGES
+from service.wording import said
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 2
@@ -151,14 +152,14 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, RequestValidationError):
         raise error
     faults = [
-        Fault(pointer="/" + "/".join(str(part) for part in item["loc"]), message=item["msg"])
+        Fault(pointer=pointer_to(*item["loc"]), message=said(item))
         for item in error.errors()[:SHOWN_FAULTS]
     ]
     places = ", ".join(sorted({fault.pointer for fault in faults}))
     failure = Failure(
         code="invalid-request",
         title="The request is not valid",
-        detail=f"{len(faults)} fields are not valid: {places}.",
+        detail=f"{places_of(len(faults))} not valid: {places}.",
         errors=faults,
     )
     return respond(problem(failure))

@@ -29,25 +29,24 @@ from service.references import (
     BaselineColumn,
     BaselineRef,
     ColumnRef,
-    ColumnValue,
     DatasetRef,
     InlineColumn,
     InlineRelevance,
-    RelevanceValue,
     SourceRef,
-    TableValue,
-    VectorsValue,
 )
 from service.report import ReportBase
-from service.request import RequestBase, Tags, invalid, parse_request
+from service.request import (
+    SHOWN_FAULTS,
+    VALUES,
+    RequestBase,
+    Tags,
+    faults_of,
+    invalid,
+    parse_request,
+)
 
 Bound = DatasetRef | ColumnRef | SourceRef
-VALUES: dict[InputKind, TypeAdapter[Any]] = {
-    "vectors": TypeAdapter(VectorsValue),
-    "column": TypeAdapter(ColumnValue),
-    "relevance": TypeAdapter(RelevanceValue),
-    "table": TypeAdapter(TableValue),
-}
+VALIDATORS: dict[str, TypeAdapter[Any]] = {kind: TypeAdapter(one) for kind, one in VALUES.items()}
 """What an input of each kind is bound to."""
 TAGS: TypeAdapter[dict[str, str]] = TypeAdapter(Tags)
 
@@ -268,9 +267,11 @@ def _bind(policy: Policy, body: Any) -> dict[str, Any]:
             )
             continue
         try:
-            values[name] = VALUES[kind].validate_python(body[name])
+            values[name] = VALIDATORS[kind].validate_python(body[name])
         except ValidationError as error:
-            faults += invalid(error, {"inputs": body}, ("inputs", name)).faults
+            faults += faults_of(error, {"inputs": body}, ("inputs", name), VALUES[kind])[
+                :SHOWN_FAULTS
+            ]
     if faults:
         raise InvalidRequest("The inputs do not fit the policy.", faults)
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Strict, Tag
@@ -159,26 +160,26 @@ class InlineRelevance(Model):
     """An id without a grade has grade 1; a document of grade 0 is not relevant."""
 
 
-def _kind_of_vectors(value: Any) -> str:
+def _kind_of_vectors(value: Any) -> str | None:
     if isinstance(value, InlineVectors) or (isinstance(value, dict) and "vectors" in value):
         return "<inline>"
     if isinstance(value, SourceRef) or (isinstance(value, dict) and "source" in value):
         return "<source>"
-    return _of_baseline(value, BaselineRef) or "<dataset>"
+    return _of_baseline(value, BaselineRef) or _otherwise(value, "<dataset>")
 
 
-def _kind_of_column(value: Any) -> str:
+def _kind_of_column(value: Any) -> str | None:
     if isinstance(value, (InlineColumn, InlineRelevance)) or (
         isinstance(value, dict) and "values" in value
     ):
         return "<inline>"
-    return _of_baseline(value, BaselineColumn) or "<column>"
+    return _of_baseline(value, BaselineColumn) or _otherwise(value, "<column>")
 
 
-def _kind_of_table(value: Any) -> str:
+def _kind_of_table(value: Any) -> str | None:
     if isinstance(value, InlineTable) or (isinstance(value, dict) and "columns" in value):
         return "<inline>"
-    return _of_baseline(value, BaselineRef) or "<dataset>"
+    return _of_baseline(value, BaselineRef) or _otherwise(value, "<dataset>")
 
 
 def _of_baseline(value: Any, kind: type[Model]) -> str | None:
@@ -186,35 +187,60 @@ def _of_baseline(value: Any, kind: type[Model]) -> str | None:
     return "<baseline>" if named else None
 
 
+def _otherwise(value: Any, tag: str) -> str | None:
+    """The form of an object that is none of the others; of what is no object there is none."""
+    return tag if isinstance(value, (dict, Model)) else None
+
+
+def _form(kind_of: Callable[[Any], str | None], takes: str) -> Discriminator:
+    """Tells the forms of a value apart, and says which there are where it has none of them."""
+    return Discriminator(
+        kind_of, custom_error_type="form", custom_error_message=f"takes an object: {takes}"
+    )
+
+
+_VECTORS = _form(
+    _kind_of_vectors,
+    '`{"dataset": ID}`, `{"baseline": NAME}`, `{"vectors": ROWS}` or `{"source": {...}}`',
+)
+_COLUMN = _form(
+    _kind_of_column,
+    '`{"column": NAME}`, `{"dataset": ID, "column": NAME}`, `{"baseline": NAME, "column": NAME}` or '
+    '`{"values": [...]}`',
+)
+_TABLE = _form(
+    _kind_of_table, '`{"dataset": ID}`, `{"baseline": NAME}` or `{"columns": {NAME: [...]}}`'
+)
+
 VectorsValue = Annotated[
     Annotated[DatasetRef, Tag("<dataset>")]
     | Annotated[BaselineRef, Tag("<baseline>")]
     | Annotated[InlineVectors, Tag("<inline>")]
     | Annotated[SourceRef, Tag("<source>")],
-    Discriminator(_kind_of_vectors),
+    _VECTORS,
 ]
 ColumnValue = Annotated[
     Annotated[ColumnRef, Tag("<column>")]
     | Annotated[BaselineColumn, Tag("<baseline>")]
     | Annotated[InlineColumn, Tag("<inline>")],
-    Discriminator(_kind_of_column),
+    _COLUMN,
 ]
 RelevanceValue = Annotated[
     Annotated[ColumnRef, Tag("<column>")]
     | Annotated[BaselineColumn, Tag("<baseline>")]
     | Annotated[InlineRelevance, Tag("<inline>")],
-    Discriminator(_kind_of_column),
+    _COLUMN,
 ]
 TableValue = Annotated[
     Annotated[DatasetRef, Tag("<dataset>")]
     | Annotated[BaselineRef, Tag("<baseline>")]
     | Annotated[InlineTable, Tag("<inline>")],
-    Discriminator(_kind_of_table),
+    _TABLE,
 ]
 NamedValue = Annotated[
     Annotated[NamedDataset, Tag("<dataset>")]
     | Annotated[NamedBaseline, Tag("<baseline>")]
     | Annotated[NamedVectors, Tag("<inline>")]
     | Annotated[NamedSource, Tag("<source>")],
-    Discriminator(_kind_of_vectors),
+    _VECTORS,
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Union
 
 import rfc8785
@@ -37,6 +37,7 @@ from service.references import (
     TableValue,
     VectorsValue,
 )
+from service.wording import said
 
 LARGEST_INTEGER = 2**53 - 1
 SHOWN_FAULTS = 10
@@ -79,9 +80,24 @@ def _optional(inputs: type[Model], check: Check) -> dict[str, Any]:
     return {} if any(slot.required for slot in check.slots) else {"default_factory": inputs}
 
 
-def _as_list(value: Any) -> Any:
-    """One model may be given without a list around it."""
-    return [value] if isinstance(value, Mapping) else value
+def _as_list(slot: Slot) -> Callable[[Any], Any]:
+    """One model may be given without a list around it; an object of models by name is none."""
+    parts = slot.parts if slot.several else ("dataset", "baseline", "vectors", "source")
+    each = [f'"{part}": {{"dataset": ID}}' for part in slot.needed]
+    form = ", ".join(each) if slot.several else '"dataset": ID'
+
+    def validate(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        if value and not value.keys() & {"name", *parts} and _objects(value.values()):
+            raise ValueError(f'takes a list of models: `[{{"name": NAME, {form}}}, ...]`')
+        return [value]
+
+    return validate
+
+
+def _objects(values: Iterable[Any]) -> bool:
+    return all(isinstance(one, Mapping) for one in values)
 
 
 VALUES: dict[str, Any] = {
@@ -131,7 +147,9 @@ def request_model(check: Check) -> type[RequestBase]:
         if slot.most is not None:
             one: Any = _of_parts(check, slot) if slot.several else NamedValue
             several = Annotated[list[one], Field(min_length=slot.few, max_length=slot.most)]
-            value = Annotated[several, BeforeValidator(_as_list, json_schema_input_type=several)]
+            value = Annotated[
+                several, BeforeValidator(_as_list(slot), json_schema_input_type=several)
+            ]
         if slot.several:
             fields[slot.name] = (value | None, Field(default=None, description=slot.description))
             for part, told in zip(slot.parts, slot.told, strict=True):
@@ -178,7 +196,7 @@ def parse_request(body: Any) -> RequestBase:
     try:
         return _ADAPTER.validate_python(dict(body))
     except ValidationError as error:
-        raise invalid(error, body) from None
+        raise invalid(error, body, kind=AnyRequest) from None
 
 
 def _refuse_unknown_roles(check: Check, inputs: Any) -> None:
@@ -199,17 +217,36 @@ def names_of(slot: Slot) -> tuple[str, ...]:
     return (slot.name, *slot.parts) if slot.several else (slot.name,)
 
 
-def invalid(error: ValidationError, body: Any, under: tuple[str, ...] = ()) -> AssayError:
-    """The same faults, each with the JSON pointer of its place in the body; `under` precedes it."""
-    found = error.errors(include_url=False, include_input=False)
-    faults: dict[str, Fault] = {}
-    for item in found:
-        place = pointer(body, (*under, *item["loc"]), absent=item["type"] == "missing")
-        faults.setdefault(place, Fault(pointer=place, message=item["msg"]))
-    shown = list(faults.values())[:SHOWN_FAULTS]
+def invalid(
+    error: ValidationError, body: Any, under: tuple[str, ...] = (), kind: Any = None
+) -> AssayError:
+    """
+    The same faults, each with the JSON pointer of its place in the body.
+
+    `under` precedes the place; `kind` is the type that was wanted.
+    """
+    faults = faults_of(error, body, under, kind)
+    shown = faults[:SHOWN_FAULTS]
     more = "" if len(faults) <= SHOWN_FAULTS else f" and {len(faults) - SHOWN_FAULTS} more"
     places = ", ".join(fault.pointer for fault in shown)
-    return InvalidRequest(f"{len(faults)} places are not valid: {places}{more}.", shown)
+    return InvalidRequest(f"{places_of(len(faults))} not valid: {places}{more}.", shown)
+
+
+def places_of(count: int) -> str:
+    """The beginning of a sentence about so many places."""
+    return "1 place is" if count == 1 else f"{count} places are"
+
+
+def faults_of(
+    error: ValidationError, body: Any, under: tuple[str, ...] = (), kind: Any = None
+) -> list[Fault]:
+    """What is wrong, once for each place."""
+    faults: dict[str, Fault] = {}
+    for item in error.errors(include_url=False):
+        place = pointer(body, (*under, *item["loc"]), absent=item["type"] == "missing")
+        if place not in faults:
+            faults[place] = Fault(pointer=place, message=said(item, kind))
+    return list(faults.values())
 
 
 def pointer(

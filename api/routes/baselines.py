@@ -55,7 +55,7 @@ async def set_baseline(request: Request, name: Name, services: Use, caller: Subm
     try:
         wanted = DatasetRef.model_validate(body)
     except ValidationError as error:
-        raise invalid(error, body) from None
+        raise invalid(error, body, kind=DatasetRef) from None
 
     def keep() -> Baseline:
         record = services.datasets.record(caller.project, wanted.dataset)

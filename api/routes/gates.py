@@ -270,7 +270,7 @@ async def promote_input(
     try:
         wanted = Promotion.model_validate(body)
     except ValidationError as error:
-        raise invalid(error, body) from None
+        raise invalid(error, body, kind=Promotion) from None
     found = await asyncio.to_thread(
         promote, services, caller.project, gate_id, wanted.input, wanted.baseline
     )

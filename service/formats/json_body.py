@@ -81,7 +81,7 @@ class JsonReader:
         try:
             return ImportBody.model_validate(content)
         except ValidationError as error:
-            raise invalid(error, content) from None
+            raise invalid(error, content, kind=ImportBody) from None
 
     def finish(self) -> Parsed:
         content = decode_json(bytes(self._body))
@@ -95,7 +95,7 @@ class JsonReader:
         try:
             body = DatasetBody.model_validate({**content, "vectors": rows if encoded else None})
         except ValidationError as error:
-            raise invalid(error, content) from None
+            raise invalid(error, content, kind=DatasetBody) from None
         columns = {name: Labels.from_json(values) for name, values in body.columns.items()}
         ids = None if body.ids is None else tuple(body.ids)
         if rows is None:

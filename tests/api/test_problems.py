@@ -89,11 +89,17 @@ def test_another_method_is_a_problem_that_names_the_right_ones(
     assert answer.headers["allow"]
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs?limit=x", "/v1/jobs?state=x"])
-def test_a_wrong_query_is_a_problem_that_names_it(path: str, door: Any, refusal: Any) -> None:
-    """The framework's own 422 has the same shape."""
-    (fault,) = refusal(door.get(path), 422, "invalid-request")["errors"]
-    assert fault["pointer"] in ("/query/limit", "/query/state")
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [("limit=x", "takes a whole number"), ("limit=0", "takes 1 or more"), ("state=x", "takes '")],
+)
+def test_a_wrong_query_is_a_problem_that_names_it(
+    query: str, says: str, door: Any, refusal: Any
+) -> None:
+    """The framework's own 422 has the same shape, and our words."""
+    (fault,) = refusal(door.get(f"/v1/jobs?{query}"), 422, "invalid-request")["errors"]
+    assert fault["pointer"] == f"/query/{query.partition('=')[0]}"
+    assert fault["message"].startswith(says)
 
 
 def test_what_breaks_is_a_problem_without_the_reason(
