@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 from service.accepting import source_key, sources_of
 from service.baseline import Baseline
 from service.binding import column_of, vectors_of
-from service.check import Warned
 from service.errors import (
     AssayError,
     Fault,
@@ -20,7 +19,15 @@ from service.errors import (
     did_you_mean,
     pointer_to,
 )
-from service.gate import InputKind, Policy, PolicyModel, Verdict, judge, read_policy, verdict_digest
+from service.gate import (
+    Policy,
+    PolicyModel,
+    Verdict,
+    cautions,
+    judge,
+    read_policy,
+    verdict_digest,
+)
 from service.importing import imported_by
 from service.job import GateRun, Job, State, new_id, now
 from service.once import part_of
@@ -329,7 +336,7 @@ def _judged(
         update={
             "state": "done",
             "inputs": {**run.inputs, **_imported(services, run)},
-            "warnings": _warnings(run.policy),
+            "warnings": list(cautions(run.policy)),
             "verdict": verdict,
             "rules": rules,
             "digest": verdict_digest(verdict, rules, digests),
@@ -347,18 +354,6 @@ def _imported(services: Services, run: GateRun) -> dict[str, DatasetRef]:
     """What the sources of a run have become."""
     found = {name: imported_by(services.jobs.find(job_id)) for name, job_id in run.imports.items()}
     return {name: DatasetRef(dataset=one) for name, one in found.items() if one is not None}
-
-
-def _warnings(policy: Policy) -> list[Warned]:
-    if policy.look > 1:
-        return []
-    message = (
-        "A rule at the level .95 passes falsely with probability .025 at most if these data are "
-        "judged once. Judging them again with more rows added inflates that, to .042-.049 with two "
-        "looks and .070 with five: judge on new groups, or set `look` to the number of looks in the "
-        "policy, from the first one on."
-    )
-    return [Warned(code="one_look", message=message, where="policy/look")]
 
 
 def promote(services: Services, project: str, run_id: str, input_name: str, name: str) -> Baseline:

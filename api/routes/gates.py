@@ -26,7 +26,7 @@ from api.problems import RETRY_AFTER_S, guarded
 from service.baseline import Baseline, BaselineName
 from service.check import Warned
 from service.errors import InvalidRequest
-from service.gate import InputKind, RuleResult, Verdict, read_policy, verdict_page
+from service.gate import InputKind, RuleResult, Verdict, cautions, read_policy, verdict_page
 from service.gating import cancel_gate, promote, read_gate, run_gate
 from service.job import GateRun, Progress, State
 from service.once import once
@@ -56,6 +56,8 @@ class PolicyView(Model):
     """Kind by check."""
     rules: int
     """How many, blocking or not."""
+    warnings: list[Warned]
+    """What its author may not have meant, and what a reader of its verdict should know."""
 
 
 class Promotion(Model):
@@ -208,6 +210,7 @@ async def validate_policy(request: Request, services: Use, caller: Reader) -> Po
         inputs=policy.inputs,
         checks={name: check.kind for name, check in policy.checks.items()},
         rules=len(policy.rules),
+        warnings=list(cautions(policy)),
     )
 
 

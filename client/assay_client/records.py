@@ -146,9 +146,10 @@ class BaselineHistory(Baseline):
 
 
 class Policy(TypedDict):
-    """What a policy wants: a kind of data by input, kind by check, how many rules."""
+    """What a policy wants: a kind of data by input, kind by check, how many rules; what to know."""
 
     policy: str
     inputs: dict[str, Literal["vectors", "column", "relevance", "table"]]
     checks: dict[str, str]
     rules: int
+    warnings: list[dict[str, Any]]

@@ -1,9 +1,11 @@
 """The gate: a policy and reports make a verdict; nothing else does."""
 
+from service.gate.cautions import cautions
 from service.gate.judging import RuleResult, Verdict, judge, verdict_digest
 from service.gate.needed import Needed
 from service.gate.page import verdict_page
-from service.gate.policy import InputKind, Policy, PolicyModel, read_policy
+from service.gate.policy import InputKind, Policy, PolicyModel
+from service.gate.reading import read_policy
 from service.gate.rule import Region, Rule
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "Rule",
     "RuleResult",
     "Verdict",
+    "cautions",
     "judge",
     "read_policy",
     "verdict_digest",

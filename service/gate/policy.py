@@ -1,19 +1,17 @@
-"""A policy: what must hold before a release, and everything that can be wrong with one."""
+"""A policy: what must hold before a release."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 
-from service.check import BARE, Check, Measure, Params, Slot
-from service.errors import Fault, InvalidRequest, did_you_mean, pointer_to
+from service.check import BARE, Measure, Params, Slot
 from service.gate.rule import Rule
 from service.redaction import KEPT
 from service.references import Model, ModelName
-from service.request import LARGEST_INTEGER, check_of, invalid, names_of
+from service.request import LARGEST_INTEGER, check_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$"), KEPT]
 InputKind = Literal["vectors", "column", "relevance", "table"]
@@ -36,11 +34,27 @@ class PolicyModel(Model):
         return dict(self.__pydantic_extra__)
 
 
+def _form_of(bound: Any) -> str | None:
+    return "<name>" if isinstance(bound, str) else "<models>" if isinstance(bound, list) else None
+
+
+Binding = Annotated[
+    Annotated[Name, Tag("<name>")] | Annotated[list[PolicyModel], Tag("<models>")],
+    Discriminator(
+        _form_of,
+        custom_error_type="form",
+        custom_error_message="takes the name of an input, or a list of models: "
+        "`[{name: NAME, vectors: INPUT}, ...]`",
+    ),
+]
+"""What a role of a check is bound to."""
+
+
 class PolicyCheck(Model):
     """A check to run, with its roles bound to names of the policy's inputs."""
 
     kind: str
-    inputs: dict[str, Name | list[PolicyModel]]
+    inputs: dict[str, Binding]
     """A name, or, for a role of several models, a list of `{name, vectors}`, or of `{name, queries,
     documents}` where a model has several matrices."""
     params: dict[str, Any] = Field(default_factory=dict)
@@ -138,111 +152,6 @@ def _level(outside: float) -> float:
     return round(1 - outside, LEVEL_DIGITS)
 
 
-def read_policy(body: Any) -> Policy:
-    """A policy whose names, roles, params and measures all exist."""
-    try:
-        policy = Policy.model_validate(body)
-    except ValidationError as error:
-        raise invalid(error, {"policy": body}, ("policy",)) from None
-    faults: list[Fault] = []
-    for name, wanted in policy.checks.items():
-        faults += _check_faults(policy, f"/policy/checks/{name}", wanted)
-    for i, rule in enumerate(policy.rules):
-        if message := _rule_fault(policy, rule):
-            faults.append(Fault(pointer=f"/policy/rules/{i}/measure", message=message))
-    if faults:
-        many = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise InvalidRequest(f"The policy has {many}.", faults)
-    return policy
-
-
-def _check_faults(policy: Policy, at: str, wanted: PolicyCheck) -> Iterator[Fault]:
-    check = check_of(wanted.kind)
-    try:
-        check.params.model_validate(wanted.params)
-    except ValidationError as error:
-        for fault in invalid(error, wanted.params).faults:
-            yield Fault(pointer=f"{at}/params{fault.pointer}", message=fault.message)
-    slots = {name: slot for slot in check.slots for name in names_of(slot)}
-    for role, bound in wanted.inputs.items():
-        here = at + pointer_to("inputs", role)
-        if role not in slots:
-            yield Fault(pointer=here, message=_unknown("role", role, list(slots)))
-        else:
-            slot = slots[role]
-            if role != slot.name:  # a matrix of one model alone
-                slot = replace(slot.part(role), name=role, most=None)
-            for message in _binding_faults(policy, slot, bound):
-                yield Fault(pointer=here, message=message)
-    for slot in check.slots:
-        bare = [part for part in slot.parts if slot.several and part in wanted.inputs]
-        if bare and (slot.name in wanted.inputs or not set(slot.needed) <= set(bare)):
-            yield Fault(pointer=f"{at}/inputs", message=f"give `{slot.name}`, or {_all(slot)}")
-        elif slot.required and slot.name not in wanted.inputs and not bare:
-            yield Fault(pointer=f"{at}/inputs", message=f"role `{slot.name}` is required")
-
-
-def _all(slot: Slot) -> str:
-    return " and ".join(f"`{part}`" for part in slot.needed)
-
-
-def _binding_faults(policy: Policy, slot: Slot, bound: str | list[PolicyModel]) -> Iterator[str]:
-    if isinstance(bound, str):
-        if slot.most is not None:
-            yield f"takes a list of {{name, {', '.join(slot.parts)}}}"
-        else:
-            yield from _input_faults(policy, slot, bound)
-        return
-    if slot.most is None:
-        yield "takes one name"
-        return
-    if not 1 <= len(bound) <= slot.most:
-        yield f"takes 1 to {slot.most} models, not {len(bound)}"
-    for name in {model.name for model in bound}:
-        if sum(model.name == name for model in bound) > 1:
-            yield f"the name `{name}` is given twice"
-    for model in bound:
-        if not set(slot.needed) <= set(model.parts) <= set(slot.parts):
-            more = f", takes {', '.join(slot.spare)}" if slot.spare else ""
-            yield f"`{model.name}` needs {', '.join(slot.needed)}{more} and nothing else"
-        for name in model.parts.values():
-            yield from _input_faults(policy, slot, name)
-
-
-def _input_faults(policy: Policy, slot: Slot, name: str) -> Iterator[str]:
-    if name not in policy.inputs:
-        yield _unknown("input", name, policy.inputs)
-    elif policy.inputs[name] != slot.kind:
-        yield f"`{name}` is declared as {policy.inputs[name]}; this role takes {slot.kind}"
-
-
-def _rule_fault(policy: Policy, rule: Rule) -> str | None:
-    name, _, path = rule.measure.partition(".")
-    if name not in policy.checks:
-        return _unknown("check", name, policy.checks)
-    wanted = policy.checks[name]
-    known = wanted.measures
-    if path not in known:
-        return _unknown("measure", path, known)
-    return rule.fault(known[path]) or _undefined(check_of(wanted.kind), wanted, known[path])
-
-
-def _undefined(check: Check, wanted: PolicyCheck, measure: Measure) -> str | None:
-    """Why a measure will be null whatever the data are."""
-    params: Mapping[str, Any] = {
-        name: field.get_default() for name, field in check.params.model_fields.items()
-    } | wanted.params
-    roles = {slot.name for slot in check.slots}
-    for need in measure.needs:
-        if need in roles and need not in wanted.inputs:
-            return f"it is undefined without the role `{need}`: bind it in this check's `inputs`"
-        if need not in roles and (params[need] is None or params[need] is False):
-            return (
-                f"it is undefined without the parameter `{need}`: set it in this check's `params`"
-            )
-    return None
-
-
 def _with_names(path: str, models: list[str], names: Mapping[str, list[str]]) -> list[str]:
     """The paths a measure has when models have these names; a difference may be named either way."""
     for place, values in names.items():
@@ -259,7 +168,3 @@ def _with_names(path: str, models: list[str], names: Mapping[str, list[str]]) ->
             if one != other
         ]
     return [path]
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    return f"there is no {what} `{name}`; {did_you_mean(name, known)}"

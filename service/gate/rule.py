@@ -114,3 +114,34 @@ class Rule(Model):
                 "`unchanged_within`"
             )
         return None
+
+    def idle(self, measure: Measure) -> str | None:
+        """Why this rule decides nothing: every value the measure can have satisfies it, or none."""
+        low = -math.inf if measure.low is None else measure.low
+        high = math.inf if measure.high is None else measure.high
+        region = self.region(measure.better)
+        if region.holds(low, high):
+            end = "fail"
+        elif region.misses(low, high) or (measure.is_p_value and region.high <= 0):
+            end = "pass"
+        else:
+            return None
+        name = measure.path.rpartition(".")[2]
+        return f"values of `{name}` are {_range(low, high)}: this rule cannot {end}"
+
+    def caution(self, measure: Measure) -> str | None:
+        """What its author may not have meant: a bound on the side where values are better."""
+        against = {"at_most": "higher", "at_least": "lower"}.get(self.comparison)
+        if measure.better != against or measure.path.startswith("differences."):
+            return None
+        return (
+            f"`{self.comparison}` refuses good values: {against} values of `{self.measure}` are "
+            "better"
+        )
+
+
+def _range(low: float, high: float) -> str:
+    """`0..1`, or the one end there is."""
+    if math.isinf(high):
+        return f"{low:g} or more"
+    return f"{high:g} or less" if math.isinf(low) else f"{low:g}..{high:g}"

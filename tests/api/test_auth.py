@@ -161,7 +161,7 @@ def test_another_project_finds_nothing_of_this_one(
     policy = {
         "version": 1, "name": "x", "inputs": {"rows": "vectors"},
         "checks": {"shape": {"kind": "geometry", "inputs": {"vectors": "rows"}}},
-        "rules": [{"measure": "shape.rankme", "at_least": 1}],
+        "rules": [{"measure": "shape.rankme", "at_least": 1.01}],
     }  # fmt: skip
     gate = {"policy": policy, "inputs": {"rows": {"dataset": dataset}}}
     job = ours.post("/v1/jobs", json=request).json()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.gate.cautions import ONE_LOOK
 from service.job import Progress, State
 from service.operations import Services
 
@@ -395,6 +396,7 @@ def test_a_policy_is_validated_without_data(door: Any, refusal: Any, waiting: li
         "inputs": {"left": "vectors", "right": "vectors", "topics": "column"},
         "checks": {"shape": "geometry", "floor": "cosine_floor"},
         "rules": 1,
+        "warnings": [ONE_LOOK.model_dump()],
     }
     wrong = policy({"measure": "floor.raw.gapp", "at_least": 0})
     (fault,) = refusal(

@@ -21,7 +21,7 @@ POLICY = {
         "shape": {"kind": "geometry", "inputs": {"vectors": "rows"}},
         "again": {"kind": "geometry", "inputs": {"vectors": "rows"}, "seed": 1},
     },
-    "rules": [{"measure": "shape.rankme", "at_least": 1}],
+    "rules": [{"measure": "shape.rankme", "at_least": 1.01}],
 }  # fmt: skip
 
 

@@ -214,7 +214,7 @@ def test_equal_rows_make_nulls_that_no_gate_passes(door: Any, upload: Any, work:
         "version": 1, "name": "p", "inputs": {"x": "vectors", "g": "column"},
         "checks": {"s": {"kind": "group_structure", "inputs": {
             "models": [{"name": "m", "vectors": "x"}], "groups": "g"}}},
-        "rules": [{"measure": f"s.models.m.{name}", "at_most": 99} for name in names],
+        "rules": [{"measure": f"s.models.m.{name}", "at_most": 0.999} for name in names],
     }  # fmt: skip
     inputs = {"x": {"dataset": dataset}, "g": {"dataset": dataset, "column": "g"}}
     place = door.post("/v1/gates", json={"policy": policy, "inputs": inputs}).headers["location"]

@@ -26,7 +26,7 @@ FORGED = f"assay_0123456789ab_{SECRET}"
 POLICY = {
     "version": 1, "name": "x", "inputs": {"rows": "vectors"},
     "checks": {"shape": {"kind": "geometry", "inputs": {"vectors": "rows"}}},
-    "rules": [{"measure": "shape.rankme", "at_least": 1}],
+    "rules": [{"measure": "shape.rankme", "at_least": 1.01}],
 }  # fmt: skip
 DISGUISES = (SECRET, base64.b64encode(f"reader:{SECRET}".encode()).decode(), SECRET[4:])
 

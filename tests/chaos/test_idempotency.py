@@ -99,8 +99,8 @@ POLICY = {
         "floor": {"kind": "cosine_floor", "inputs": {"a": "rows", "b": "rows"}},
     },
     "rules": [
-        {"measure": "shape.rankme", "at_least": 1},
-        {"measure": "floor.raw.gap_all", "at_least": -2},
+        {"measure": "shape.rankme", "at_least": 1.01},
+        {"measure": "floor.raw.gap_all", "at_least": -1.9},
         {"measure": "floor.raw.matched", "at_least": 0.9},
     ],
     "familywise": True,

@@ -459,9 +459,17 @@ def test_no_rule_passes_on_rows_that_are_all_equal(
     report = report_of(services, ended(body))
     rules = [
         {"measure": f"s.models.m.{name}", side: bound}
-        for name in ("r2", "p", "p_f2", "pseudo_f", "icc1", "dispersion.f", "dispersion.p")
-        for side, bound in (("at_most", 1e9), ("at_least", -1e9))
-        if not (side == "at_least" and name.split(".")[-1].startswith("p") and name != "pseudo_f")
+        for name, low, high in (
+            ("r2", 1e-9, 0.999),
+            ("p", None, 0.999),
+            ("p_f2", None, 0.999),
+            ("pseudo_f", 1e-9, 1e9),
+            ("icc1", -0.999, 0.999),
+            ("dispersion.f", 1e-9, 1e9),
+            ("dispersion.p", None, 0.999),
+        )
+        for side, bound in (("at_least", low), ("at_most", high))
+        if bound is not None
     ]
     policy = read_policy(
         {

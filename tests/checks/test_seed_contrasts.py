@@ -18,9 +18,8 @@ from service.check import Context
 from service.checks.seed_contrasts import seed_contrasts
 from service.dataset import Dataset, Labels
 from service.errors import AssayError
-from service.gate import Region
+from service.gate import Region, read_policy
 from service.gate.judging import judge_estimate
-from service.gate.policy import read_policy
 
 NEIGHBOURS = [21.035, 5.169, 23.469, 25.815, 20.436]
 PROBE = [0.175, -0.175, 0.387, 0.562, 0.538]

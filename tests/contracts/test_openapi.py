@@ -98,7 +98,9 @@ def filled() -> dict[str, list[str]]:
     policy = {
         "version": 1, "name": "p", "inputs": {"x": "vectors"},
         "checks": {"c": {"kind": "geometry", "inputs": {"vectors": "x"}}},
-        "rules": [{"measure": "c.rankme", "at_least": 1}, {"measure": "c.anisotropy", "at_most": 1}],
+        "rules": [
+            {"measure": "c.rankme", "at_least": 1.5}, {"measure": "c.anisotropy", "at_most": 0.9}
+        ],
     }  # fmt: skip
     gate = run_gate(SERVICES, "default", policy, {"x": {"dataset": rows}}, {})
     return {

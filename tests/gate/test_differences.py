@@ -158,7 +158,7 @@ def test_fail_is_said_on_the_wider_interval_and_pass_on_the_narrower(judged: Jud
     """With `familywise`; the interval shown is the one that decided."""
     rule, other = (
         {"measure": f"{NEW}.r2", "at_least": 0.1},
-        {"measure": f"{NEW}.icc1", "at_least": -2},
+        {"measure": f"{NEW}.icc1", "at_least": -1.99},
     )
     for value, wide, verdict, level in (
         ((-0.2, 0.09), (-0.3, 0.2), "inconclusive", 0.975),
@@ -178,7 +178,7 @@ def test_fail_is_said_on_the_wider_interval_and_pass_on_the_narrower(judged: Jud
 def test_a_warned_rule_is_no_member_of_the_family(judged: Judged) -> None:
     """It decides nothing, and is shown at its own level."""
     rule = {"measure": f"{NEW}.r2", "at_least": 0.1, "level": "warn"}
-    rules = [rule, *({"measure": f"{NEW}.icc1", "at_least": -2} for _ in range(2))]
+    rules = [rule, *({"measure": f"{NEW}.icc1", "at_least": -1.99} for _ in range(2))]
     _, (one, *_) = judged(
         *rules, value=interval(-0.2, 0.09), wide=interval(-0.3, 0.2, level=0.975), familywise=True
     )
@@ -188,7 +188,7 @@ def test_a_warned_rule_is_no_member_of_the_family(judged: Judged) -> None:
 def test_a_wider_report_that_is_missing_is_invalid(judged: Judged, real: Any) -> None:
     """Half of a check is no check."""
     read = read_policy(
-        {**POLICY, "rules": [{"measure": f"{NEW}.r2", "at_least": -1}] * 2, "familywise": True}
+        {**POLICY, "rules": [{"measure": f"{NEW}.r2", "at_least": -0.99}] * 2, "familywise": True}
     )
     report = load_report(json.dumps(real).encode())
     verdict, rules = judge(read, {"groups": report}, {"groups": "timed-out"})

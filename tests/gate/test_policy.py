@@ -6,12 +6,16 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.errors import InvalidRequest, UnknownCheck
-from service.gate import Policy, read_policy
+from service.gate import Policy, Rule, cautions, read_policy
 from service.request import BY_KIND
+from tests.inside import inside
 
 POLICY: dict[str, Any] = {
     "version": 1,
@@ -174,7 +178,7 @@ def test_warnings_alone_are_no_policy() -> None:
         ([{"name": "old", "vectors": "lft"}], "did you mean `left`?"),
         ([], "takes 1 to 8 models"),
         ([{"name": f"m{i}", "vectors": "left"} for i in range(9)], "takes 1 to 8 models"),
-        ("left", "takes a list of {name, vectors}"),
+        ("left", "takes a list of models: `[{name: NAME, vectors: INPUT}, ...]`"),
     ],
     ids=str,
 )
@@ -212,7 +216,7 @@ def test_a_check_keeps_the_level_it_asks_for() -> None:
 
 def test_a_check_whose_rules_have_no_interval_runs_once() -> None:
     """A wider interval would change nothing."""
-    rules = [{"measure": "shape.rankme", "at_least": x} for x in (1, 2)]
+    rules = [{"measure": "shape.rankme", "at_least": x} for x in (2, 3)]
     assert read(*rules, familywise=True).runs()["shape"] == [0.95]
 
 
@@ -244,6 +248,173 @@ def test_faults_of_a_policy_are_named_together() -> None:
     assert "`b` is required" in faults["/policy/checks/floor/inputs"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"measure": "shape.dispersion_v", "at_most": 2}, "`dispersion_v` are 0..1: this rule cannot"),
+        ({"measure": "shape.dispersion_v", "at_most": 1}, "0..1: this rule cannot fail"),
+        ({"measure": "shape.dispersion_v", "at_least": 0}, "0..1: this rule cannot fail"),
+        ({"measure": "shape.dispersion_v", "at_least": 70}, "0..1: this rule cannot pass"),
+        ({"measure": "shape.dispersion_v", "at_most": -0.1}, "0..1: this rule cannot pass"),
+        ({"measure": "shape.dispersion_v", "within": [0, 1]}, "0..1: this rule cannot fail"),
+        ({"measure": "shape.dispersion_v", "within": [2, 3]}, "0..1: this rule cannot pass"),
+        ({"measure": "shape.rankme", "at_least": 1}, "1 or more: this rule cannot fail"),
+        ({"measure": "shape.rankme", "at_most": 0.5}, "1 or more: this rule cannot pass"),
+        ({"measure": "shape.dispersion_v", "at_most": 2, "level": "warn"}, "cannot fail"),
+        ({"measure": "groups.models.old.p", "at_most": 1}, "0..1: this rule cannot fail"),
+        ({"measure": "groups.models.old.p", "at_most": 0}, "0..1: this rule cannot pass"),
+        ({"measure": f"{DIFFERENCE}.r2", "not_worse_by": 1}, "-1..1: this rule cannot fail"),
+        ({"measure": f"{DIFFERENCE}.within_share", "not_worse_by": 5}, "cannot fail"),
+        ({"measure": f"{DIFFERENCE}.r2", "unchanged_within": 1}, "-1..1: this rule cannot fail"),
+        ({"measure": "groups.differences.old.new.r2", "at_least": 1.5}, "-1..1: this rule cannot pass"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_rule_that_decides_nothing_is_a_fault(rule: dict[str, Any], says: str) -> None:
+    """`at_most: 2` of a share promoted a baseline; `at_least: 70` failed with no hint."""
+    with pytest.raises(InvalidRequest) as caught:
+        read(rule, *POLICY["rules"])
+    (only,) = caught.value.faults
+    assert says in only.message
+    comparison = next(key for key in rule if key not in ("measure", "level"))
+    assert only.pointer == f"/policy/rules/0/{comparison}"
+
+
+@pytest.mark.parametrize("kind", BY_KIND)
+@given(st.data())
+def test_a_rule_is_refused_just_where_no_value_or_every_value_satisfies_it(
+    kind: str, data: Any
+) -> None:
+    """By brute force over a grid of values that a measure can have; thresholds lie on the grid."""
+    measure = data.draw(st.sampled_from(BY_KIND[kind].measures))
+    low = -1e3 if measure.low is None else measure.low
+    high = max(low, 0.0) + 1e3 if measure.high is None else measure.high
+    values = np.linspace(low, high, 65)
+    beyond = [*([low - 1] if measure.low is not None else []), *values[1:-1],
+              *([low] if measure.low is not None else []),
+              *([high, high + 1] if measure.high is not None else [])]  # fmt: skip
+    comparison = data.draw(st.sampled_from(["at_least", "at_most", "within"]))
+    one, other = (float(data.draw(st.sampled_from(beyond))) for _ in range(2))
+    bound = sorted((one, other)) if comparison == "within" else one
+    rule = Rule.model_validate({"measure": "x.y", comparison: bound})
+    ends = {"at_least": (one, np.inf), "at_most": (-np.inf, one), "within": bound}[comparison]
+    if measure.is_p_value:  # none is 0
+        values = values[1:]
+    satisfied = {bool(ends[0] <= value <= ends[1]) for value in values}
+    told = {None: 2, "cannot fail": 1, "cannot pass": 1}
+    message = rule.idle(measure)
+    end = None if message is None else message[-len("cannot fail") :]
+    assert len(satisfied) == told[end]
+    if end is not None:
+        assert satisfied == {end == "cannot fail"}
+
+
+def test_a_bound_against_the_direction_is_a_caution() -> None:
+    """Said, and the policy is read; a difference may be taken either way round."""
+    policy = read(
+        {"measure": "floor.raw.gap_all", "at_most": 0.3},
+        {"measure": "shape.duplicates.rows", "at_least": 3},
+        {"measure": "floor.raw.gap_all", "at_least": 0.3},
+        {"measure": "shape.anisotropy", "at_most": 0.3},
+        {"measure": "groups.differences.old.new.r2", "at_most": 0.1},
+        look=2,
+    )
+    found = {one.where: (one.code, one.message) for one in cautions(policy)}
+    assert found == {
+        "policy/rules/0/at_most": (
+            "against_direction",
+            "`at_most` refuses good values: higher values of `floor.raw.gap_all` are better",
+        ),
+        "policy/rules/1/at_least": (
+            "against_direction",
+            "`at_least` refuses good values: lower values of `shape.duplicates.rows` are better",
+        ),
+    }
+    assert [one.code for one in cautions(read())] == ["one_look"]
+
+
+def test_faults_of_form_hide_no_others() -> None:
+    """A misspelled comparison, a wrong type and a strange key beside what else is wrong."""
+    wrong = copy.deepcopy(POLICY)
+    wrong["nme"] = wrong.pop("name")
+    wrong["inputs"]["odd"] = "matrix"
+    wrong["checks"]["floor"]["inputs"] = {"a": "left", "b": "odd", "bb": "right"}
+    wrong["checks"]["size"]["seed"] = -1
+    wrong["checks"]["groups"]["inputs"]["models"] = {"old": "left", "new": "right"}
+    wrong["checks"]["new"] = {"kind": "geometry", "inputs": {"vectors": "lft"}, "parms": {}}
+    wrong["checks"]["shape"]["inputs"]["vectors"] = "rws"
+    wrong["rules"] = [
+        {"measure": "shape.dispersion_v", "atmost": 2},
+        {"measure": "shape.dispersion_v", "at_most": 2},
+        {"measure": "shape.anisotropi", "at_most": "much"},
+        {"measure": "shpe.rankme", "at_least": 3},
+        {"measure": "groups.models.old.r2", "at_least": 0.1},
+        5,
+    ]
+    with pytest.raises(InvalidRequest) as caught:
+        read_policy(wrong)
+    faults = {fault.pointer: fault.message for fault in caught.value.faults}
+    assert len(faults) == len(caught.value.faults)
+    assert caught.value.detail == f"The policy has {len(faults)} faults."
+    says = {
+        "/policy/name": "is required",
+        "/policy/nme": "there is no `nme` here; did you mean `name`?",
+        "/policy/inputs/odd": "takes 'vectors', 'column', 'relevance' or 'table'",
+        "/policy/checks/floor/inputs/bb": "there is no role `bb`; did you mean `b`?",
+        "/policy/checks/size/seed": "takes 0 or more",
+        "/policy/checks/groups/inputs/models":
+            "takes a list of models: `[{name: NAME, vectors: INPUT}, ...]`",
+        "/policy/checks/new/parms": "there is no `parms` here; did you mean `params`?",
+        "/policy/checks/shape/inputs/vectors": "there is no input `rws`; did you mean `rows`?",
+        "/policy/rules/0/atmost": "there is no `atmost` here; did you mean `at_most`?",
+        "/policy/rules/1/at_most": "values of `dispersion_v` are 0..1: this rule cannot fail",
+        "/policy/rules/2/at_most": "takes a number",
+        "/policy/rules/3/measure": "there is no check `shpe`; did you mean `shape`?",
+        "/policy/rules/5": "takes an object, not a number",
+    }  # fmt: skip
+    assert faults == says
+
+
+@pytest.mark.parametrize("body", [None, [], "x", {"checks": 3, "rules": {}, "inputs": [1]}])
+def test_what_is_no_policy_is_refused_by_its_form(body: Any) -> None:
+    """Nothing in it can be read."""
+    with pytest.raises(InvalidRequest) as caught:
+        read_policy(body)
+    assert all(one.pointer.startswith("/policy") for one in caught.value.faults)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        ("group_structure", "`[{name: NAME, vectors: INPUT}, ...]`"),
+        ("linear_probe", "`[{name: NAME, rows: INPUT}, ...]`"),
+        ("retrieval", "`[{name: NAME, queries: INPUT, documents: INPUT}, ...]`"),
+    ],
+)
+@pytest.mark.parametrize("given_as", [{"old": "left", "new": "right"}, "left"], ids=str)
+def test_models_are_answered_with_the_form_their_check_takes(
+    kind: str, form: str, given_as: Any
+) -> None:
+    """It said "Input should be a valid string"."""
+    checks = {**POLICY["checks"], "x": {"kind": kind, "inputs": {"models": given_as}}}
+    with pytest.raises(InvalidRequest) as caught:
+        read(checks=checks)
+    found = {one.pointer: one.message for one in caught.value.faults}
+    assert found["/policy/checks/x/inputs/models"] == f"takes a list of models: {form}"
+
+
+def test_an_unknown_check_hides_no_other_fault() -> None:
+    """Each by its place; the code stays that of an unknown check."""
+    wrong = copy.deepcopy(POLICY)
+    wrong["checks"]["shape"]["kind"] = "geometri"
+    wrong["rules"].append({"measure": "flor.raw.gap_all", "at_least": 0.1})
+    with pytest.raises(UnknownCheck) as caught:
+        read_policy(wrong)
+    assert [one.pointer for one in caught.value.faults] == [
+        "/policy/checks/shape/kind", "/policy/rules/1/measure",
+    ]  # fmt: skip
+
+
 def test_a_policy_of_an_unknown_check_says_what_it_may_have_been() -> None:
     """As a job of it does."""
     wrong = copy.deepcopy(POLICY)
@@ -257,7 +428,7 @@ def test_every_measure_that_can_be_defined_can_be_a_rule() -> None:
     for name in ("shape", "floor"):
         for measure in BY_KIND[POLICY["checks"][name]["kind"]].measures:
             if not measure.needs:
-                read({"measure": f"{name}.{measure.path}", "at_least": 0})
+                read({"measure": f"{name}.{measure.path}", "at_most": inside(measure)})
     for path in ("shape.n", "shape", "floor.means.a.count", "shape.anisotropy.estimate", "shape."):
         with pytest.raises(InvalidRequest):
             read({"measure": path, "at_least": 0})
