@@ -23,9 +23,12 @@ from threadpoolctl import threadpool_limits
 from service.check import Context
 from service.checks.drift import drift
 from service.dataset import Dataset, Labels
+from service.numerics.design import Design
 from service.numerics.discriminant import Halves, discriminant
 from service.numerics.joined import Joined
+from service.numerics.mmd import linear_test
 from service.numerics.moments import Units
+from service.numerics.permanova import item_squares, slabs
 from service.numerics.rows import Stored
 
 Array = NDArray[Any]
@@ -280,6 +283,29 @@ def _intervals(name: str, variances: Array, n: int, shift: float, spread: float,
         )
 
 
+def closeness(runs: int) -> None:
+    """How often independent sides lie closer than in every one of 999 divisions of their rows."""
+    print("| sides | rows a side | paired_sides |\n|---|--:|--:|")
+    for name, variances in (("equal", EQUAL), ("falling", FALLING), ("one", np.ones(1))):
+        for n, m in ((10, 10), (40, 80)):
+            found = 0
+            for number in range(runs):
+                random = np.random.default_rng([n, number])
+                x = random.normal(size=(n + m, len(variances))) * np.sqrt(variances)
+                found += below_all(x, n, number)
+            print(f"| {name} | {n} and {m} | {found / runs:.5f} |", flush=True)
+
+
+def below_all(x: Array, n: int, seed: int) -> bool:
+    """Whether `paired_sides` is warned of, the first n rows being the baseline."""
+    codes = np.repeat([0, 1], [n, len(x) - n])
+    design, mean = Design.of(codes, None, None), x.mean(axis=0)
+    slab = slabs(Stored(x), mean, design, 1)
+    squares = item_squares(Stored(x), mean, design, slab)
+    test = linear_test(slab, squares, design, 999, seed, 0.95, 1, lambda done, total: None)
+    return test.above == test.permutations
+
+
 def main() -> None:
     scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
     with threadpool_limits(1):
@@ -289,6 +315,8 @@ def main() -> None:
         alarms(PLANTED, round(RUNS * scale))
         print("\n## Intervals\n")
         intervals(round(NULL_RUNS * scale / 2))
+        print("\n## Sides closer than chance\n")
+        closeness(round(10 * NULL_RUNS * scale))
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class Geometry(Results):
     duplicates: Duplicates
 
     def readings(self) -> list[str]:
-        size = min(self.n, self.d)
+        size = min(self.n - 1, self.d)  # centred rows leave one direction less
         lines = []
         if self.anisotropy.estimate is not None:
             lines.append(
@@ -257,7 +257,8 @@ def geometry(context: Context, inputs: GeometryInputs, params: GeometryParams) -
     if n <= d:
         context.warn(
             "rank_limited_by_n",
-            f"{n} rows of {d} dimensions: no spectrum measure can exceed {min(n, d)}.",
+            f"{n} rows of {d} dimensions: no spectrum measure can exceed {n}, of centred "
+            f"rows {n - 1}.",
             "inputs/vectors",
         )
     if repeated:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pydantic import Field, model_validator
 
-from service.check import Context, Inputs, Params, Results, Undefined, check, measure
+from service.check import Context, Inputs, Params, Results, Shapes, Undefined, check, measure
+from service.dataset import Labels
+from service.errors import Fault, InvalidRequest
+from service.measures import measures
 from service.numerics.power import (
     correlation_for_groups,
     groups_for_correlation,
@@ -84,7 +87,22 @@ class Power(Results):
         ]
 
 
+def refuse_no_question(
+    columns: Mapping[str, Labels], shapes: Shapes, params: PowerParams, seed: int
+) -> None:
+    """Raise where no answer has all that it needs."""
+    questions = [one.needs for one in measures(Power)]
+    if any(all(getattr(params, name) is not None for name in needs) for needs in questions):
+        return
+    told = "; ".join(" with ".join(f"`{name}`" for name in needs) for needs in questions)
+    raise InvalidRequest(
+        "Nothing is asked: `power` answers what its params ask.",
+        [Fault(pointer="/params", message=f"give one of these or more: {told}")],
+    )
+
+
 @check(
+    refuse=refuse_no_question,
     version=1,
     title="How many groups are needed",
     question="How many groups, or permutations, does an answer need?",
@@ -100,6 +118,7 @@ def power(context: Context, inputs: PowerInputs, params: PowerParams) -> Power:
 
     Answers what its parameters ask; the rest is null. Instant.
     """
+    refuse_no_question({}, {}, params, context.seed)
 
     def unless_missing(*needed: str) -> Undefined | None:
         missing = [name for name in needed if getattr(params, name) is None]

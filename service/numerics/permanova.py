@@ -250,22 +250,25 @@ def permuted(
     Parameters
     ----------
     statistic : of arrangements (p, u), (p,) float64; that of the data is computed by it too
-    slack : how far below that one an arrangement still ties with it
+    slack : how far from that one an arrangement still ties with it
     """
     exact = design.labellings <= permutations
     count = int(design.labellings) if exact else permutations
-    threshold = float(statistic(design.places.astype(np.uint32)[None])[0]) - slack
+    seen = float(statistic(design.places.astype(np.uint32)[None])[0])
 
-    def judge(make: Callable[[], Items]) -> tuple[int, int]:
-        arrangements = make()
-        return len(arrangements), int(np.count_nonzero(statistic(arrangements) >= threshold))
+    def judge(make: Callable[[], Items]) -> tuple[int, int, int]:
+        found = statistic(make())
+        reach, pass_by = (
+            int(np.count_nonzero(one)) for one in (found >= seen - slack, found > seen + slack)
+        )
+        return len(found), reach, pass_by
 
-    b = done = 0
+    b = above = done = 0
     batches = arrangement_batches(design, exact, count, key)
-    for size, hits in ordered_map(judge, batches, threads):
-        b, done = b + hits, done + size
+    for size, reach, pass_by in ordered_map(judge, batches, threads):
+        b, above, done = b + reach, above + pass_by, done + size
         step(done, count)
-    return PermutationTest.of(b, count, exact, level)
+    return PermutationTest.of(b, count, exact, level, above)
 
 
 def expected_between(x: Slabs, design: Design) -> float | None:

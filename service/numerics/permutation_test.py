@@ -23,6 +23,8 @@ class PermutationTest:
     exact : bool
     p_min : float
         The smallest p there could have been.
+    above : int or None
+        How many lie above the data by more than a tie, where they were counted.
     """
 
     p: float
@@ -32,12 +34,21 @@ class PermutationTest:
     permutations: int
     exact: bool
     p_min: float
+    above: int | None = None
 
     @classmethod
-    def of(cls, exceedances: int, permutations: int, exact: bool, level: float) -> PermutationTest:
+    def of(
+        cls,
+        exceedances: int,
+        permutations: int,
+        exact: bool,
+        level: float,
+        above: int | None = None,
+    ) -> PermutationTest:
         if exact:
-            p = exceedances / permutations
-            return cls(p, None, None, exceedances, permutations, True, 1 / permutations)
+            p, least = exceedances / permutations, 1 / permutations
+            return cls(p, None, None, exceedances, permutations, True, least, above)
         low, high = clopper_pearson(exceedances, permutations, level)
         p = (exceedances + 1) / (permutations + 1)
-        return cls(p, low, high, exceedances, permutations, False, 1 / (permutations + 1))
+        least = 1 / (permutations + 1)
+        return cls(p, low, high, exceedances, permutations, False, least, above)

@@ -488,3 +488,17 @@ def test_readings_say_the_numbers_they_are_about(
     assert set(warned) == {"anisotropic", "rank_limited_by_n"}
     assert "0.820" in warned["anisotropic"].message
     assert "100" in warned["rank_limited_by_n"].message
+
+
+@pytest.mark.parametrize(("n", "d"), [(2, 5), (6, 5), (5, 5), (3, 40), (40, 3)])
+def test_directions_are_counted_against_those_centred_rows_can_have(
+    n: int, d: int, run: Callable[..., Any]
+) -> None:
+    """Two rows read "1.0 of 2": numpy's rank of the centred rows is what can be reached."""
+    rows = np.random.default_rng(7).normal(size=(n, d))
+    rank = np.linalg.matrix_rank(rows - rows.mean(axis=0))
+    got, context = run(geometry, vectors=rows)
+    assert f" of {rank} possible directions" in " ".join(got.readings())
+    limits = [w.message for w in context.warnings if w.code == "rank_limited_by_n"]
+    assert len(limits) == (n <= d)
+    assert all(f"can exceed {n}, of centred rows {rank}." in one for one in limits)

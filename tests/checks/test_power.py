@@ -10,6 +10,9 @@ from scipy import stats
 
 from service.check import Context
 from service.checks.power import Power, PowerInputs, PowerParams, power
+from service.errors import InvalidRequest
+from service.operations import Services, submit
+from service.request import parse_request
 
 
 def asked(**params: Any) -> Power:
@@ -85,6 +88,34 @@ def test_numbers_beyond_counting_are_null_with_a_reason(params: dict[str, float]
     """They broke the canonical JSON of reports, or overflowed."""
     found = asked(**params)
     assert "too_large" in {reason.code for reason in found.undefined.values()}
+
+
+@pytest.mark.parametrize("params", [{}, {"half_width": 0.1}, {"standard_error": 0.1}], ids=str)
+def test_a_request_that_asks_nothing_is_refused_with_what_can_be_asked(
+    params: dict[str, float], services: Services
+) -> None:
+    """It ended well, with six lines of "undefined". Before a job is there, and by the check itself."""
+    with pytest.raises(InvalidRequest) as caught:
+        submit(services, "default", parse_request({"kind": "power", "params": params}))
+    (fault,) = caught.value.faults
+    assert fault.pointer == "/params"
+    assert fault.message == (
+        "give one of these or more: `correlation`; `groups`; `groups` with `standard_error` with "
+        "`half_width`; `p_resolution`; `groups` with `standard_error` with `distance`; "
+        "`perfect_share`"
+    )
+    with pytest.raises(InvalidRequest):
+        asked(**params)
+
+
+def test_every_question_that_is_named_is_answered(services: Services) -> None:
+    """One at a time."""
+    for params in (
+        {"correlation": 0.3}, {"groups": 20}, {"p_resolution": 0.01}, {"perfect_share": 0.9},
+        {"groups": 20, "standard_error": 0.1, "half_width": 0.1},
+    ):  # fmt: skip
+        submit(services, "default", parse_request({"kind": "power", "params": params}))
+        assert asked(**params).readings()
 
 
 def test_a_correlation_of_nothing_is_refused() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import stats
 
 from service.numerics import mmd
 from service.numerics.compiled import stream_key
@@ -61,12 +62,14 @@ def gaussian(
     return gaussian_test(kernel, design, permutations, seed, 0.95, threads, QUIET)
 
 
-def linear(x: Array, codes: Array, owner: Array, permutations: int = 999) -> PermutationTest:
+def linear(
+    x: Array, codes: Array, owner: Array, permutations: int = 999, seed: int = 0
+) -> PermutationTest:
     design = Design.of(codes, None, owner)
     mean = x.mean(axis=0)
     slab = slabs(Stored(x), mean, design, 1)
     squares = item_squares(Stored(x), mean, design, slab)
-    return linear_test(slab, squares, design, permutations, 0, 0.95, 2, QUIET)
+    return linear_test(slab, squares, design, permutations, seed, 0.95, 2, QUIET)
 
 
 def sample(seed: int, grouped: bool, n: int = 6, m: int = 7) -> tuple[Array, Array, Array]:
@@ -209,3 +212,38 @@ def test_progress_rises_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == sorted(told)
     assert len(told) == 18
     assert told[-1] == 1
+
+
+def test_arrangements_above_the_data_are_counted_without_ties() -> None:
+    """Every labelling by itself; the data, and whatever ties with them, are not above."""
+    for x in (np.random.default_rng(3).normal(size=(9, 2)), np.repeat([[0.0], [1.0], [5.0]], 3, 0)):
+        codes = np.repeat([0, 1], [4, 5])
+        found = linear(x, codes, np.arange(9), 1000)
+
+        def gap(first: Any, x: Array = x) -> float:
+            own = np.zeros(9, bool)
+            own[list(first)] = True
+            inside = sum(x[side].var(axis=0, ddof=1).sum() / side.sum() for side in (own, ~own))
+            return float(np.sum((x[own].mean(axis=0) - x[~own].mean(axis=0)) ** 2) - inside)
+
+        values = np.array([gap(first) for first in itertools.combinations(range(9), 4)])
+        assert found.exact
+        assert found.above == np.count_nonzero(values > gap(range(4)) + 1e-9)
+
+
+@pytest.mark.parametrize("kinds", [None, 3], ids=["continuous", "three kinds of rows"])
+def test_exchangeable_sides_lie_below_all_arrangements_no_more_often_than_their_rank_says(
+    kinds: int | None,
+) -> None:
+    """Simulated: 1 / (B + 1) at most, also where most rows are equal; reached without ties."""
+    runs, permutations, hits = 2000, 19, 0
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(16, 3)) if kinds is None else rng.integers(kinds, size=(16, 1)) * 1.0
+        if np.ptp(x) == 0:
+            continue
+        found = linear(x, np.repeat([0, 1], 8), np.arange(16), permutations, seed)
+        hits += found.above == permutations
+    assert hits <= stats.binom.ppf(0.9999, runs, 1 / (permutations + 1))
+    if kinds is None:
+        assert hits >= stats.binom.ppf(0.0001, runs, 1 / (permutations + 1))

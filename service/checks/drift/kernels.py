@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from service.check import Estimate, PValue, Scale, Undefined, p_value, unpaired_estimate
+from service.check import Context, Estimate, PValue, Scale, Undefined, p_value, unpaired_estimate
 from service.checks.drift.declared import Mmd
 from service.checks.drift.sides import SIDES, ZERO_TOTAL, Sides
 from service.numerics.bandwidth import Bandwidth, median_distance
@@ -14,10 +14,12 @@ from service.numerics.dispersion import Chosen
 from service.numerics.mmd import Gaussian, gaussian_test, linear_test
 from service.numerics.permanova import Slabs
 from service.numerics.permutation import shuffled, stream
+from service.numerics.permutation_test import PermutationTest
 from service.numerics.rows import Floats
 from service.numerics.shift import Shift, Steadied
 
 Codes = NDArray[np.int64]
+CHANCE = 1e-3
 NARROWEST = 1e-10
 """Median squared distance over the mean one, below which exponents of the kernel are rounding."""
 ZERO_BANDWIDTH = Undefined(
@@ -55,6 +57,7 @@ def mmd_of(
                 x, squares, sides.design, sides.params.permutations, sides.context.seed, level,
                 sides.context.threads, step,
             )  # fmt: skip
+        _warn_of_pairs(sides.context, test)
         linear_p = p_value(test, level)
     by_scale, steady = sides.scale**-2, Steadied(gap2 - float(seen.distance2))
     return Mmd.build(  # type: ignore[no-any-return]
@@ -72,6 +75,20 @@ def mmd_of(
         baseline_rows=drawn[0],
         batch_rows=drawn[1],
     )
+
+
+def _warn_of_pairs(context: Context, test: PermutationTest) -> None:
+    """Warn of sides that chance would leave so close in `CHANCE` of independent ones at most."""
+    count = test.permutations
+    if not test.exact and test.above == count and count + 1 >= 1 / CHANCE:
+        context.warn(
+            "paired_sides",
+            f"The sides lie closer than in every one of {count} random divisions of their rows, as "
+            f"independent ones do with probability {1 / (count + 1):.2g} at most: where they are two "
+            "versions of the same items, nothing here shows that they agree; compare them with "
+            "`model_comparison`.",
+            "results/mmd/linear_p",
+        )
 
 
 _NOTHING = (np.empty(0), np.empty(0))
