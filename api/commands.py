@@ -20,6 +20,10 @@ class ScopeName(StrEnum):
     admin = "admin"
 
 
+SCOPES = (
+    "read: see data, reports, gates and baselines. submit: upload, run checks and gates, cancel, "
+    "delete datasets, name baselines. admin: all of it. Repeatable."
+)
 KeysFile = Annotated[Path, typer.Option("--file", envvar="ASSAY_API_KEYS_FILE", help="Keys file.")]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="As `assay keys list` shows it.")]
 
@@ -34,7 +38,7 @@ def _keys() -> None:
 @keys.command()
 def create(
     project: Annotated[str, typer.Option(help="Project the key acts in.")],
-    scope: Annotated[list[ScopeName], typer.Option(help="Repeatable.")],
+    scope: Annotated[list[ScopeName], typer.Option(help=SCOPES)],
     file: KeysFile,
 ) -> None:
     """Create a key; it is printed once and kept only as a hash."""
@@ -59,6 +63,7 @@ def list_keys(
     if as_json:
         typer.echo(json.dumps(shown, indent=2))
         return
+    typer.echo(f"{'id':<12}  {'project':<20}  {'scopes':<17}  created")
     for one in shown:
         ends = f"  until {one['expires_at'][:16]}" if one["expires_at"] else ""
         typer.echo(

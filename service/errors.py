@@ -284,8 +284,8 @@ def pointer_to(*parts: object) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
     """What an unknown name may have been, or what there is."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(names) or 'none'}"

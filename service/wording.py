@@ -25,6 +25,8 @@ KINDS = {
 """What a value should be, by how the type of an error begins."""
 WRONG_KINDS = ("_type", "_parsing", "_parsing_size", "_from_float")
 """How it ends then."""
+LIKE = 0.6
+"""How alike two keys are where one may be the other misspelled."""
 SAID = {
     "missing": "is required",
     "greater_than": "takes more than {gt:g}",
@@ -69,7 +71,7 @@ def said(error: ErrorDetails, kind: Any = None) -> str:
 
 def _of_key(model: type[BaseModel], key: str) -> str:
     if key not in model.model_fields:
-        return f"there is no `{key}` here; {did_you_mean(key, model.model_fields)}"
+        return f"there is no `{key}` here; {did_you_mean(key, model.model_fields, LIKE)}"
     told = " ".join((model.model_fields[key].description or "").split()).partition(". ")[0]
     return f"is required: {told.rstrip('.')}" if told else "is required"
 

@@ -64,6 +64,12 @@ def test_a_fault_says_what_would_be_right(change: dict[str, Any], place: str, sa
     assert says in found[place]
 
 
+def test_a_key_that_is_like_no_other_is_answered_with_all_there_are() -> None:
+    """`dataset` is no misspelled `test`."""
+    found = faults({"kind": "linear_probe", "inputs": {"models": [ROWS]}})
+    assert "there is no `dataset` here; known: name, rows, test" in [one.message for one in found]
+
+
 def test_one_place_is_not_places() -> None:
     """Counted as people count."""
     for change, says in (

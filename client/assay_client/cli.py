@@ -75,6 +75,7 @@ def check(
     )
     if local:
         check = local_kind(body["kind"])
+        requests.refuse_unknown(body, check)
         requests.refuse_missing(body, check)
         requests.refuse_tables(body, base, check)
         with displayed() as display:

@@ -145,7 +145,7 @@ def local_kind(kind: str) -> Json:
         if one["kind"] == kind:
             return one
     known = [str(one["kind"]) for one in kinds]
-    close = get_close_matches(kind, known, n=1)
+    close = get_close_matches(kind, known, n=1, cutoff=0.4)
     hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(known)}"
     raise AssayError("unknown-check", f"there is no check `{kind}`; {hint}")
 

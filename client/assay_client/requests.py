@@ -123,7 +123,31 @@ def refuse_unknown(body: Json, check: Json) -> None:
             if known and name not in known:
                 close = get_close_matches(name, known, n=1)
                 hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}"
+                if what == "role" and (bare := _of_one_model(check)):
+                    hint += f"; one model is given by its parts: {bare}"
                 raise Mistake(f"`{body['kind']}` has no {what} `{name}`; {hint}")
+    for role in check.get("roles", []):
+        given = _section(body, "inputs").get(role["name"])
+        for model in given if role.get("parts") and isinstance(given, list) else []:
+            if isinstance(model, dict) and not model.keys() & set(role["parts"]):
+                raise Mistake(_listed(body["kind"], role, _of_one_model(check)))
+
+
+def _of_one_model(check: Json) -> str:
+    """The options of a single model's matrices, of a check whose models have several."""
+    return ", ".join(
+        f"`--{part} FILE`" for role in check.get("roles", []) for part in role.get("parts", [])
+    )
+
+
+def _listed(kind: str, role: Json, bare: str) -> str:
+    """How several models of several matrices are given."""
+    parts = ", ".join(f'"{part}": {{"path": FILE}}' for part in role["parts"])
+    return (
+        f"models of `{kind}` are listed in a request, `assay check --request FILE`: "
+        f'{{"kind": "{kind}", "inputs": {{"{role["name"]}": [{{"name": NAME, {parts}}}, ...], ...}}}}; '
+        f"`assay checks {kind}` says what each is. One model alone is given by its parts: {bare}"
+    )
 
 
 def refuse_missing(body: Json, check: Json) -> None:

@@ -190,10 +190,13 @@ def test_the_command_lists_revokes_and_rotates(command: Any, file: Path, status:
     other = command("create", "--project", "ads", "--scope", "admin")
     key, theirs = made.stdout.strip(), other.stdout.strip()
     listed = command("list")
-    first, second = listed.stdout.splitlines()
+    header, first, second = listed.stdout.splitlines()
+    assert header.split() == ["id", "project", "scopes", "created"]
+    assert header.index("project") == second.index("ads")
+    assert header.index("scopes") == second.index("admin")
     assert first.split()[:3] == [id_of(key), "search", "read,submit"]
     assert second.split()[:3] == [id_of(theirs), "ads", "admin"]
-    assert command("list", "--project", "ads").stdout.splitlines() == [second]
+    assert command("list", "--project", "ads").stdout.splitlines() == [header, second]
     found = json.loads(command("list", "--json").stdout)
     assert [one["id"] for one in found] == [id_of(key), id_of(theirs)]
     assert not {"sha256", "secret"} & found[0].keys()
@@ -205,6 +208,14 @@ def test_the_command_lists_revokes_and_rotates(command: Any, file: Path, status:
     assert (status(key), status(new), status(theirs)) == (401, 200, 200)
     for text in (listed.output, command("list", "--json").output):
         assert key.split("_", 2)[2] not in text
+
+
+def test_the_help_says_what_each_scope_allows(command: Any) -> None:
+    """As the routes ask for them: nothing needs more than `submit`, `admin` is both."""
+    told = " ".join(command("create", "--help").output.replace("│", " ").split())
+    assert "read: see data, reports, gates and baselines." in told
+    assert "submit: upload, run checks and gates, cancel, delete datasets, name baselines." in told
+    assert "admin: all of it." in told
 
 
 @pytest.mark.parametrize("words", [("list",), ("revoke", "x"), ("rotate", "x")])

@@ -292,6 +292,34 @@ def test_a_csv_without_a_column_is_a_table_or_a_mistake_that_lists_the_columns(
         requests.refuse_tables(body, base, check)
 
 
+PARTS = {
+    "roles": [{"name": "models", "parts": ["rows", "test"]}, {"name": "labels", "parts": []}],
+    "params_schema": {"properties": {"level": {}}},
+}
+
+
+def test_models_of_several_matrices_are_answered_with_the_form_of_a_request() -> None:
+    """`--models a=v1.npy` cannot say which matrix a file is."""
+    body = {"kind": "linear_probe"}
+    for given in ([{"path": "v1.npy", "name": "a"}], [{"dataset": "ds_1", "name": "a"}]):
+        with pytest.raises(Mistake) as caught:
+            requests.refuse_unknown({**body, "inputs": {"models": given}}, PARTS)
+        said = caught.value.detail
+        assert "listed in a request, `assay check --request FILE`" in said
+        example = said[said.index("{") : said.index("; `assay checks")]
+        assert example.startswith('{"kind": "linear_probe", "inputs": {"models": [{"name": NAME, ')
+        assert '"rows": {"path": FILE}, "test": {"path": FILE}' in example
+        assert said.endswith("by its parts: `--rows FILE`, `--test FILE`")
+    listed = [{"name": "a", "rows": {"path": "v1.npy"}}, {"name": "b", "rows": {"path": "v2.npy"}}]
+    requests.refuse_unknown({**body, "inputs": {"models": listed}}, PARTS)
+
+
+def test_a_role_that_is_a_part_of_a_model_elsewhere_is_pointed_to() -> None:
+    """`linear_probe --vectors` means `--rows`."""
+    with pytest.raises(Mistake, match="one model is given by its parts: `--rows FILE`"):
+        requests.refuse_unknown({"kind": "linear_probe", "inputs": {"vectors": {}}}, PARTS)
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
