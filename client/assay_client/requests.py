@@ -127,8 +127,8 @@ def refuse_unknown(body: Json, check: Json) -> None:
                     hint += f"; one model is given by its parts: {bare}"
                 raise Mistake(f"`{body['kind']}` has no {what} `{name}`; {hint}")
     for role in check.get("roles", []):
-        given = _section(body, "inputs").get(role["name"])
-        for model in given if role.get("parts") and isinstance(given, list) else []:
+        listed: Any = _section(body, "inputs").get(role["name"])
+        for model in listed if role.get("parts") and isinstance(listed, list) else ():
             if isinstance(model, dict) and not model.keys() & set(role["parts"]):
                 raise Mistake(_listed(body["kind"], role, _of_one_model(check)))
 
