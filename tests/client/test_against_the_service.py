@@ -21,7 +21,7 @@ from service.operations import Services, perform
 POLICY = {
     "version": 1, "name": "x", "inputs": {"rows": "vectors"},
     "checks": {"shape": {"kind": "geometry", "inputs": {"vectors": "rows"}}},
-    "rules": [{"measure": "shape.rankme", "at_least": 1.01}],
+    "rules": [{"measure": "shape.rankme", "at_least": 1.0001}],
 }  # fmt: skip
 
 
