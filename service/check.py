@@ -20,7 +20,15 @@ from service.estimates import (
     p_value,
     unpaired_estimate,
 )
-from service.measures import Invariance, Measure, measure, measures, named, optional
+from service.measures import (
+    Invariance,
+    Measure,
+    by_rounding,
+    measure,
+    measures,
+    named,
+    optional,
+)
 from service.relevance import Relevance
 from service.results import (
     Estimate,
@@ -61,6 +69,7 @@ __all__ = [
     "Slot",
     "Undefined",
     "Warned",
+    "by_rounding",
     "check",
     "estimate_of",
     "labels",

@@ -50,6 +50,14 @@ def optional(*, needs: tuple[str, ...], default: Any = ...) -> Any:
     return Field(default=default, json_schema_extra={"needs": list(needs)})
 
 
+def by_rounding(default: Any = ...) -> Any:
+    """
+    Declare a number that rounding decides, as how an iteration ended: it may differ between CPU types,
+    where all else agrees (`assay verify`).
+    """
+    return Field(default=default, json_schema_extra={"by_rounding": True})
+
+
 def named(place: str) -> Any:
     """Declare results by name; `place` stands for the name in measure paths, see `Params.names`."""
     return Field(json_schema_extra={"named": place})

@@ -1,11 +1,14 @@
-"""Commands that need the server's packages: `assay serve`, `worker`, `reindex`, `demo`."""
+"""Commands that need the server's packages: `assay serve`, `worker`, `reindex`, `verify`, `demo`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+EXIT_DIFFERS = 1
+EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 4
 
 
@@ -118,6 +121,56 @@ def reindex(
         typer.echo(json.dumps(found, indent=2))
     if any(one["damaged"] for one in found):
         raise typer.Exit(1)
+
+
+def verify(
+    report: Annotated[
+        Path, typer.Argument(metavar="REPORT.JSON", help="A report of this service.")
+    ],
+    project: Annotated[
+        str | None,
+        typer.Option(help="Where its data are; default the first project that has them."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """
+    Recompute a report from the stored datasets it names, and show where it says something else.
+
+    Data are found by id, or by content, in the store of ASSAY_STORE or ASSAY_HOME. In the environment
+    of the report every number must be the same; in another, floats within 1e-9 of themselves. Exit
+    codes: 0 equal, 1 differs, 2 usage, 4 no report, or its data are gone.
+    """
+    import json
+    import logging
+
+    from assay_client.commands import displayed
+
+    from service import logs
+    from service.errors import AssayError
+    from service.settings import Settings
+    from workers import verifying
+
+    try:
+        data, settings = report.read_bytes(), Settings.read()
+    except OSError as error:
+        typer.echo(f"`{report}` cannot be read: {error.strerror}.", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+    except AssayError as error:
+        typer.echo(error.detail, err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+    logs.configure(logging.WARNING)
+    try:
+        with displayed() as display:
+            found = verifying.verified(settings, data, project, display.stage)
+    except AssayError as error:
+        faults = [f"  {fault.pointer}: {fault.message}" for fault in error.faults]
+        typer.echo("\n".join([error.detail, *faults]), err=True)
+        raise typer.Exit(EXIT_UNAVAILABLE) from None
+    if as_json:
+        typer.echo(json.dumps(verifying.as_json(found), indent=2))
+    else:
+        typer.echo("\n".join(verifying.lines(found)))
+    raise typer.Exit(0 if found.equal else EXIT_DIFFERS)
 
 
 def demo() -> None:

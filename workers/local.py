@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ from service.errors import InvalidRequest
 from service.formats import Options
 from service.gate import read_policy, verdict_page
 from service.gating import read_gate, run_gate
-from service.job import Progress
 from service.operations import Upload, perform, report_bytes, submit
 from service.request import parse_request
-from service.storage.memory import MemoryJobs, memory_services
+from service.storage.memory import memory_services
 from service.storage.memory_objects import MemoryDatasets, MemoryDraft
 from service.views import check_view
+from workers.watched import Tell, WatchedJobs
 
 PROJECT = "local"
 PIECE_BYTES = 4 << 20
@@ -36,7 +35,6 @@ CONTENT_TYPES = {
     ".arrows": "application/vnd.apache.arrow.stream",
 }
 TABLE_OPTIONS = ("vector_column", "id_column")
-Tell = Callable[[str, int, int], None]
 
 
 class _MappedDatasets(MemoryDatasets):
@@ -63,17 +61,6 @@ class _Mapped(MemoryDraft):
 
     def write(self, data: bytes | memoryview) -> None:
         pass
-
-
-class _Told(MemoryJobs):
-    """Hands progress to whoever watches."""
-
-    def __init__(self, tell: Tell) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def report_progress(self, job_id: str, progress: Progress) -> None:
-        self._tell(progress.stage, progress.done, progress.total)
 
 
 def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
@@ -118,7 +105,7 @@ class _Here:
         self._known: dict[tuple[Path, Options], str] = {}
         self.services = memory_services(
             datasets=self._datasets,
-            jobs=_Told(progress),
+            jobs=WatchedJobs(progress),
             threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
         )
 

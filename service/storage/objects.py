@@ -350,6 +350,12 @@ class ObjectDatasets:
         return bytes(obstore.get(self._store, key).bytes())
 
 
+def projects(root: Path) -> list[str]:
+    """Names of all projects that have stored something."""
+    folders = (path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ()
+    return sorted(path.name for path in folders if not path.name.startswith("_"))
+
+
 def _folder(project: str, dataset: str) -> str:
     return f"{project}/datasets/{dataset}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.storage.object_baselines import ObjectBaselines
-from service.storage.objects import ObjectDatasets
+from service.storage.objects import ObjectDatasets, projects
 
 EVERY = 1 << 30
 
@@ -33,10 +33,8 @@ class Reindexed:
 def reindex(root: Path) -> Iterator[Reindexed]:
     """Every project in turn. Safe beside a running service, and any number of times."""
     datasets, baselines = ObjectDatasets(root), ObjectBaselines(root)
-    for folder in sorted(root.iterdir()):
-        if not folder.is_dir() or folder.name.startswith("_"):
-            continue
-        project = folder.name
+    for project in projects(root):
+        folder = root / project
         records = datasets.page(project, EVERY, None).items
         known = [datasets.claim(project, record) for record in reversed(records)]
         yield Reindexed(

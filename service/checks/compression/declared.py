@@ -12,6 +12,7 @@ from service.check import (
     Params,
     Results,
     ResultsAtK,
+    by_rounding,
     labels,
     measure,
     named,
@@ -97,7 +98,7 @@ class Probe(Results):
     """The same, mean over labels of `min_support` rows and a train row."""
     train_accuracy: float = measure(low=0, high=1)
     """Share of the train rows whose label it gives."""
-    n_iter: int
+    n_iter: int = by_rounding()
     """Iterations of its optimiser."""
     converged: bool
     """Whether it ended where the loss is flat: on a slope of `probe_tol` or, where a step lowers it by

@@ -12,6 +12,7 @@ from service.check import (
     Invariance,
     Params,
     Results,
+    by_rounding,
     measure,
     models,
 )
@@ -101,7 +102,7 @@ class TriedStrength(Results):
     """Inverse strength."""
     balanced_accuracy: float
     """Mean over labels of validation rows of the share of their rows that is right."""
-    n_iter: int
+    n_iter: int = by_rounding()
     """Iterations."""
     converged: bool
     """Whether it ended where the loss is flat."""
@@ -122,9 +123,9 @@ class ModelProbe(Results):
     """Inverse strength of the penalty, as given or as chosen."""
     c_at_edge: bool
     """Whether it is the smallest or the largest there was to choose from."""
-    n_iter: int
+    n_iter: int = by_rounding()
     """Iterations of the final fit."""
-    gradient: float
+    gradient: float = by_rounding()
     """Largest slope of its mean loss where it ended."""
     stop: Stop
     """Why it ended: the slope fell to `tol` (`gradient`), one step lowered the loss by less than 64 eps
