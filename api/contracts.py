@@ -135,7 +135,9 @@ def _add_examples(document: dict[str, Any]) -> None:
             body = operation["requestBody"]["content"]["application/json"]
             body.setdefault("examples", {})[file.stem] = {"value": recorded["request"]}
         response = operation["responses"][str(recorded["status"])]["content"]
-        media = next(iter(response.values()))
+        media = (
+            response[recorded["media"]] if "media" in recorded else next(iter(response.values()))
+        )
         media.setdefault("examples", {})[file.stem] = {"value": recorded["answer"]}
 
 

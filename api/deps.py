@@ -122,15 +122,6 @@ def wanted_tag(tag: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-def prefers(request: Request, media_type: str) -> bool:
-    """Whether a caller would rather have this type than JSON (RFC 9110, weights left out)."""
-    accepted = [
-        part.partition(";")[0].strip().lower()
-        for part in request.headers.get("accept", "").split(",")
-    ]
-    return media_type in accepted and "application/json" not in accepted
-
-
 async def wait_for(read: Callable[[], T], ended: Callable[[T], bool], seconds: int | None) -> T:
     """Read until it has ended or the time is up, without holding a thread."""
     until = time.monotonic() + (seconds or 0)

@@ -45,6 +45,7 @@ STATUS = {
     "report-not-ready": 409,
     "cancelled": 409,
     "unsupported-format": 415,
+    "not-acceptable": 406,
     "malformed-payload": 422,
     "payload-too-large": 413,
     "dataset-in-use": 409,

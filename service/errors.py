@@ -21,6 +21,7 @@ Every error the service can state, in one tree.
     ├── GateNotPassed          gate-not-passed
     ├── ReportNotReady         report-not-ready
     ├── UnsupportedFormat      unsupported-format
+    ├── NotAcceptable          not-acceptable
     ├── MalformedPayload       malformed-payload
     ├── PayloadTooLarge        payload-too-large
     ├── DatasetInUse           dataset-in-use
@@ -177,6 +178,11 @@ class ReportNotReady(AssayError):
 class UnsupportedFormat(AssayError):
     code = "unsupported-format"
     title = "This format cannot be read"
+
+
+class NotAcceptable(AssayError):
+    code = "not-acceptable"
+    title = "There is no representation that would be accepted"
 
 
 class MalformedPayload(AssayError):

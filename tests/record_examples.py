@@ -70,6 +70,8 @@ async def _record(services: Services, client: httpx.AsyncClient) -> dict[str, di
             for event in events.text.removesuffix("\n\n").split("\n\n")
         ],
     }  # fmt: skip
+    summary = await client.get(f"{here}/report", headers={"Accept": "text/markdown"})
+    found["report_summary"] = entry("/v1/jobs/{job_id}/report", "get", summary)
     wrong = {**request, "inputs": {"a": {"dataset": ids["minilm", "A"]}}}
     found["missing_role"] = entry(
         "/v1/jobs", "post", await client.post("/v1/jobs", json=wrong), wrong
@@ -93,7 +95,12 @@ async def _record(services: Services, client: httpx.AsyncClient) -> dict[str, di
 
 def entry(path: str, method: str, answer: Any, request: Any = None) -> dict[str, Any]:
     """One recorded answer."""
-    shown = {"path": path, "method": method, "status": answer.status_code, "answer": answer.json()}
+    shown = {"path": path, "method": method, "status": answer.status_code}
+    media = answer.headers["content-type"].partition(";")[0]
+    if media.endswith("json"):
+        shown |= {"answer": answer.json()}
+    else:
+        shown |= {"media": media, "answer": answer.text}
     return shown if request is None else {**shown, "request": request}
 
 

@@ -17,11 +17,11 @@ from api.deps import (
     applied,
     conditional,
     json_body,
-    prefers,
     wait_for,
     wanted_tag,
     wanted_wait,
 )
+from api.negotiation import JSON, MARKDOWN, VARY, negotiated
 from api.problems import RETRY_AFTER_S, guarded
 from service.baseline import Baseline, BaselineName
 from service.check import Warned
@@ -34,7 +34,6 @@ from service.operations import Services
 from service.references import ColumnRef, DatasetRef, Model
 from service.request import invalid
 
-MARKDOWN = "text/markdown"
 router = APIRouter(prefix="/v1/gates", tags=["gates"])
 GateId = Annotated[str, Path(description="Id returned by `POST /v1/gates`.")]
 
@@ -234,7 +233,7 @@ def list_gates(
     responses={
         200: {"content": {MARKDOWN: {"schema": {"type": "string"}}}},
         304: {"description": "Nothing has changed since this ETag."},
-        **guarded("unknown-gate"),
+        **guarded("unknown-gate", "not-acceptable"),
     },
 )
 async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Reader) -> Response:
@@ -243,12 +242,12 @@ async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Rea
 
     `Accept: text/markdown` gives it as a comment for a pull request.
     """
-    wait = wanted_wait(request)
+    wait, wanted = wanted_wait(request), negotiated(request, JSON, MARKDOWN)
     run = await wait_for(
         lambda: view(services, read_gate(services, caller.project, gate_id)), _ended, wait
     )
-    headers = {**_headers(run), **applied(wait), "Vary": "Accept"}
-    if not prefers(request, MARKDOWN):
+    headers = {**_headers(run), **applied(wait), **VARY}
+    if wanted == JSON:
         return conditional(request, run, headers=headers)
     page = verdict_page(run.policy, run.state, run.verdict, run.rules, run.warnings, run.digest)
     return conditional(request, page.encode(), headers=headers, media_type=MARKDOWN)

@@ -20,16 +20,23 @@ from api.deps import (
     wanted_tag,
     wanted_wait,
 )
+from api.negotiation import HTML, JSON, MARKDOWN, VARY, negotiated
 from api.problems import RETRY_AFTER_S, Problem, guarded, problem
 from service import operations
 from service.job import IMPORT, IMPORTED, Job, Progress, State, StoredInputs
 from service.once import once
 from service.operations import Services
 from service.references import DatasetRef, Model
-from service.report import AnyReport
+from service.rendering import CONTENT_SECURITY_POLICY, report_page, report_summary
+from service.report import AnyReport, load_report
 from service.request import parse_request
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+SAFE_PAGE = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 JobId = Annotated[str, Path(description="Id returned by `POST /v1/jobs`.")]
 
 
@@ -210,10 +217,24 @@ def cancel_job(request: Request, job_id: JobId, services: Use, caller: Submitter
     "/{job_id}/report",
     response_model=AnyReport,
     responses={
-        304: {"description": "The report has this ETag."},
-        **guarded("unknown-job", "report-not-ready"),
+        200: {"content": {kind: {"schema": {"type": "string"}} for kind in (MARKDOWN, HTML)}},
+        304: {"description": "This representation has this ETag."},
+        **guarded("unknown-job", "report-not-ready", "not-acceptable"),
     },
 )
 def get_report(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:
-    """The stored bytes of the report; 409 while there is none, in the job's own code if it failed."""
-    return conditional(request, operations.report_bytes(services, caller.project, job_id))
+    """
+    The report as stored; 409 while there is none, in the job's own code if it failed.
+
+    `Accept: text/html` gives it as a page to read, `text/markdown` its summary for a pull request.
+    """
+    wanted = negotiated(request, JSON, MARKDOWN, HTML)
+    data = operations.report_bytes(services, caller.project, job_id)
+    if wanted == JSON:
+        return conditional(request, data, headers=VARY)
+    report = load_report(data)
+    if wanted == MARKDOWN:
+        page = report_summary(report).encode()
+        return conditional(request, page, headers=VARY, media_type=MARKDOWN)
+    page = report_page(report).encode()
+    return conditional(request, page, headers={**VARY, **SAFE_PAGE}, media_type=HTML)

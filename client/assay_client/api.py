@@ -211,6 +211,14 @@ class Assay(Client):
         """The same as stored, byte for byte."""
         return self._run(self._flows.report_bytes(job))
 
+    def report_markdown(self, job: str | Job) -> bytes:
+        """The summary of a report for a pull request."""
+        return self._run(self._flows.report_as(job, "text/markdown"))
+
+    def report_html(self, job: str | Job) -> bytes:
+        """A report as a page to read, which needs nothing else."""
+        return self._run(self._flows.report_as(job, "text/html"))
+
     def start_gate(
         self,
         policy: Mapping[str, Any],

@@ -154,6 +154,12 @@ class AsyncAssay(Client):
     async def report_bytes(self, job: str | Job) -> bytes:
         return await self._run(self._flows.report_bytes(job))
 
+    async def report_markdown(self, job: str | Job) -> bytes:
+        return await self._run(self._flows.report_as(job, "text/markdown"))
+
+    async def report_html(self, job: str | Job) -> bytes:
+        return await self._run(self._flows.report_as(job, "text/html"))
+
     async def start_gate(
         self,
         policy: Mapping[str, Any],

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from assay_client import gate_commands, requests
+from assay_client import gate_commands, report_commands, requests
 from assay_client.commands import AsJson, Local, Server, connected, displayed, going_on
 from assay_client.extensions import Commands, local_kind, local_kinds, run_local
 from assay_client.problems import AssayError, Mistake
@@ -92,6 +92,7 @@ def check(
 app.command()(gate_commands.gate)
 app.command()(gate_commands.gates)
 app.add_typer(gate_commands.baselines, name="baselines")
+app.command()(report_commands.reports)
 
 
 @app.command()
@@ -217,18 +218,6 @@ def jobs(
         show_jobs(found, console())
     else:
         show_job(found, console())
-
-
-@app.command()
-def reports(
-    job: Annotated[str, typer.Argument(metavar="JOB_ID")],
-    server: Server = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the report of a job."""
-    with connected(server) as assay:
-        data = assay.report_bytes(job)
-    print_report(data, as_json)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -222,6 +222,14 @@ class Flows:
     def report_bytes(self, job: str | Mapping[str, Any]) -> Flow[bytes]:
         return (yield from self.report_answer(job)).content
 
+    def report_as(self, job: str | Mapping[str, Any], media_type: str) -> Flow[bytes]:
+        """A report as something people read."""
+        path = path_of("jobs", id_of(job), "report")
+        answer = yield from self._exchange(Send("GET", path, {"Accept": media_type}))
+        if answer.headers.get("Content-Type", "").partition(";")[0] != media_type:
+            raise unexpected(answer)
+        return answer.content
+
     def wait(self, job: str | Mapping[str, Any], watch: Watch | None) -> Flow[Job]:
         return (yield from self._follow(Job, "jobs", job, JOB_ENDED, watch))
 

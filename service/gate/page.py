@@ -8,6 +8,7 @@ from service.check import Warned
 from service.gate.judging import Bounds, RuleResult, Verdict
 from service.gate.needed import Needed
 from service.gate.rule import Rule
+from service.words import in_markdown
 
 SIGNS = {
     Verdict.passed: "\N{WHITE HEAVY CHECK MARK}",
@@ -33,9 +34,9 @@ def verdict_page(
 ) -> str:
     """One screen: the verdict, each rule with its numbers and reason, and what to know."""
     if verdict is None:
-        return f"## {_text(name)}: {state}\n"
+        return f"## {in_markdown(name)}: {state}\n"
     lines = [
-        f"## {SIGNS[verdict]} {_text(name)}: {verdict.value}",
+        f"## {SIGNS[verdict]} {in_markdown(name)}: {verdict.value}",
         "",
         f"{MEANINGS[verdict].capitalize()}.",
         "",
@@ -43,7 +44,7 @@ def verdict_page(
         "|---|---|--:|---|---|---|",
         *map(_row, rules),
         "",
-        *(f"- `{warned.code}`: {_text(warned.message)}" for warned in warnings),
+        *(f"- `{warned.code}`: {in_markdown(warned.message)}" for warned in warnings),
         *([""] if warnings else []),
         f"<sub>digest `{digest}`</sub>",
         "",
@@ -56,11 +57,11 @@ def _row(one: RuleResult) -> str:
     reason = one.reason + _advice(one.needed)
     cells = [
         f"{sign} {one.verdict.value}",
-        f"`{one.rule.measure}`<br>{_text(one.measured)}",
+        f"`{one.rule.measure}`<br>{in_markdown(one.measured)}",
         "undefined" if one.observed is None else f"{one.observed:.4g}",
         _interval(one.interval),
         _condition(one.rule),
-        _text(reason),
+        in_markdown(reason),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -79,9 +80,3 @@ def _interval(bounds: Bounds | None) -> str:
 
 def _advice(needed: Needed | None) -> str:
     return "" if needed is None else f"; about {needed.count:,} {needed.unit} would decide"
-
-
-def _text(text: str) -> str:
-    """Words that stay words: no markup, no new cell, no new line."""
-    escaped = "".join(f"\\{c}" if c in r"\`*_[]<>|#!" else c for c in text)
-    return " ".join(escaped.split())

@@ -409,8 +409,8 @@ def test_a_policy_is_validated_without_data(door: Any, refusal: Any, waiting: li
     assert door.get("/v1/gates").json()["items"] == []
 
 
-def test_a_verdict_is_markdown_for_who_asks(start: Any, door: Any, work: Any) -> None:
-    """By Accept; its own ETag; JSON for everybody else."""
+def test_a_verdict_is_markdown_for_who_asks(start: Any, door: Any, work: Any, refusal: Any) -> None:
+    """By Accept; its own ETag; JSON for who does not say, 406 for who wants neither."""
     place = start(FINE, {"measure": "floor.raw.gap_all", "at_least": 0.9, "level": "warn"}).headers[
         "location"
     ]
@@ -428,9 +428,10 @@ def test_a_verdict_is_markdown_for_who_asks(start: Any, door: Any, work: Any) ->
     assert plain.headers["etag"] != page.headers["etag"]
     known = {**asked, "If-None-Match": page.headers["etag"]}
     assert door.get(place, headers=known).status_code == 304
-    for accept in ("*/*", "application/json", "text/markdown, application/json", "text/html"):
+    for accept in ("*/*", "application/json", "text/markdown, application/json"):
         answer = door.get(place, headers={"Accept": accept})
         assert answer.headers["content-type"].startswith("application/json")
+    refusal(door.get(place, headers={"Accept": "text/html"}), 406, "not-acceptable")
 
 
 def test_a_running_gate_says_what_it_waits_for(

@@ -345,3 +345,71 @@ def test_a_report_knows_no_job(ask: Any, upload: Any, some_rows: Any, door: Any,
     assert answer.json()["id"] not in text
     assert "job_" not in text
     assert "secret" not in text
+
+
+@pytest.fixture
+def told(door: Any, ask: Any, work: Any) -> str:
+    """Address of the report of a finished job."""
+    job = ask("geometry", {"vectors": {"vectors": RNG.normal(size=(30, 4)).tolist()}}).json()
+    work()
+    return str(job["links"]["report"])
+
+
+def test_one_address_gives_json_a_page_and_a_summary(door: Any, told: str) -> None:
+    """By `Accept`; each with a tag of its own, by which it is not sent again."""
+    answers = {
+        kind: door.get(told, headers={"Accept": kind})
+        for kind in ("application/json", "text/html", "text/markdown")
+    }
+    assert len({answer.headers["etag"] for answer in answers.values()}) == 3
+    for kind, answer in answers.items():
+        assert answer.headers["content-type"].partition(";")[0] == kind
+        assert answer.headers["vary"] == "Accept"
+        known = {"Accept": kind, "If-None-Match": answer.headers["etag"]}
+        again = door.get(told, headers=known)
+        assert (again.status_code, again.headers["vary"]) == (304, "Accept")
+    digest = answers["application/json"].json()["digest"]
+    assert digest in answers["text/html"].text
+    assert digest in answers["text/markdown"].text
+    assert door.get(told).content == answers["application/json"].content
+    other = {"Accept": "text/html", "If-None-Match": answers["text/markdown"].headers["etag"]}
+    assert door.get(told, headers=other).status_code == 200
+
+
+def test_the_page_may_load_and_run_nothing(door: Any, told: str) -> None:
+    page = door.get(told, headers={"Accept": "text/html"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = page.headers["content-security-policy"].split("; ")
+    assert "default-src 'none'" in policy
+    assert not any("unsafe" in part or "http" in part or "*" in part for part in policy)
+    assert page.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_browser_gets_the_page_and_who_wants_neither_a_problem(
+    door: Any, told: str, refusal: Any
+) -> None:
+    """What Firefox sends; and what an image viewer would."""
+    browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+    assert door.get(told, headers={"Accept": browser}).text.startswith("<!doctype html>")
+    refusal(door.get(told, headers={"Accept": "image/png"}), 406, "not-acceptable")
+
+
+def test_a_missing_report_is_a_problem_for_browsers_too(door: Any, ask: Any, refusal: Any) -> None:
+    job = ask("geometry", {"vectors": {"vectors": [[1.0, 2.0], [3.0, 4.0]]}}).json()
+    answer = door.get(job["links"]["report"], headers={"Accept": "text/html"})
+    refusal(answer, 409, "report-not-ready")
+
+
+def test_a_hostile_label_reaches_the_page_as_text(door: Any, ask: Any, work: Any) -> None:
+    """All the way from an upload."""
+    label = '"><script>alert(1)</script>'
+    groups = [label if i % 2 else "tame" for i in range(30)]
+    inputs = {
+        "vectors": {"vectors": RNG.normal(size=(30, 4)).tolist()},
+        "labels": {"values": groups},
+    }
+    job = ask("label_neighbours", inputs, {"min_support": 5}).json()
+    work()
+    page = door.get(job["links"]["report"], headers={"Accept": "text/html"}).text
+    assert "<script" not in page
+    assert "&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;" in page

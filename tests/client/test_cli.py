@@ -561,6 +561,27 @@ def test_reports_prints_one_report(ready: FakeServer, assay: Assay) -> None:
     assert (ran.code, ran.err.splitlines()[-1]) == (4, "next: `assay jobs ID` shows how far it is")
 
 
+def test_reports_can_be_a_summary_or_a_page(ready: FakeServer, assay: Assay) -> None:
+    """Asked for by media type; a page goes to a file, a summary to standard output."""
+    route = "GET /v1/jobs/job_1/report"
+    ready.on(route, Answer(200, b"## Title\n", {"Content-Type": "text/markdown; charset=utf-8"}))
+    assert assay("reports", "job_1", "--markdown").out == "## Title\n"
+    ready.on(route, Answer(200, b"<!doctype html>", {"Content-Type": "text/html"}))
+    ran = assay("reports", "job_1", "--html", "pages/report.html")
+    assert (ran.code, ran.out) == (0, "")
+    assert Path("pages/report.html").read_bytes() == b"<!doctype html>"
+    asked = [one.headers["accept"] for one in ready.calls(route)]
+    assert asked == ["text/markdown", "text/html"]
+    assert assay("reports", "job_1", "--markdown", "--json").code == 2
+
+
+def test_a_server_that_knows_no_summary_is_found_out(ready: FakeServer, assay: Assay) -> None:
+    """It answers with JSON whatever is asked for."""
+    ran = assay("reports", "job_1", "--markdown")
+    assert (ran.code, ran.out) == (4, "")
+    assert "not the answer" in ran.err or "unexpected-answer" in ran.err
+
+
 def test_a_reader_that_leaves_early_changes_no_exit_code(server: FakeServer) -> None:
     done = {"id": "gate_1", "state": "done", "jobs": {}, "verdict": "inconclusive", "rules": RULES}
     server.on("POST /v1/gates", Answer(200, done))
