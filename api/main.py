@@ -16,7 +16,7 @@ from api.keys import Keys
 from api.leaving import leaving
 from api.metrics import Measured, Metrics
 from api.rates import Declared
-from api.routes import baselines, checks, datasets, events, gates, health, jobs
+from api.routes import baselines, checks, datasets, events, gates, health, jobs, reports
 from api.streams import Pace, Streams
 from service import logs
 from service.operations import Services
@@ -33,6 +33,7 @@ ROUTERS = (
     checks.router,
     jobs.router,
     events.router,
+    reports.router,
     gates.router,
     health.router,
 )

@@ -126,6 +126,33 @@ class Job(Model):
         return self.model_copy(update={"state": state, **changes})
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which jobs a listing shows; None asks for nothing."""
+
+    state: State | None = None
+    kinds: frozenset[str] | None = None
+    tag: tuple[str, str] | None = None
+    dataset: str | None = None
+    """One they need, or needed."""
+    reported: bool = False
+    """Only those with a report."""
+
+    def admits(self, job: Job) -> bool:
+        """Whether the listing shows this job."""
+        if self.reported and (job.state is not State.succeeded or job.kind == IMPORT):
+            return False
+        return (
+            self.state in (None, job.state)
+            and (self.kinds is None or job.kind in self.kinds)
+            and tagged(job, self.tag)
+            and (self.dataset is None or self.dataset in datasets_of(job))
+        )
+
+
+EVERY_JOB = Wanted()
+
+
 def datasets_of(job: Job) -> set[str]:
     """Ids of every dataset a job needs."""
     return set(_datasets(job.model_dump(include={"inputs", "awaiting"})))
@@ -218,6 +245,11 @@ class GateRun(Model):
     digest: str | None = None
     created_at: datetime
     version: int = 0
+
+
+def tagged(record: Job | GateRun, tag: tuple[str, str] | None) -> bool:
+    """Whether a listing of this tag shows the record."""
+    return tag is None or record.tags.get(tag[0]) == tag[1]
 
 
 def now() -> datetime:

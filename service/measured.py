@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ PLACE = re.compile(r"\\\{(\w+)\\\}")
 """A name, or k, that stands in a declared path, once that is escaped."""
 
 
+NO_INTERVAL = Undefined(code="scalar", message="This measure is a number without an interval.")
+OLDER = Undefined(code="older_report", message="The report is older than this measure.")
+
+
 @dataclass(frozen=True)
 class Measured:
     """One measure of a report."""
@@ -26,8 +30,8 @@ class Measured:
     measure: Measure
     estimate: float | None
     interval: Interval | None
-    undefined: Undefined | None
-    """Why there is no estimate."""
+    undefined: Mapping[str, Undefined]
+    """Why there is no estimate, or no interval."""
 
 
 def measured(report: ReportBase) -> Iterator[Measured]:
@@ -48,9 +52,7 @@ def matches(path: str, wanted: str) -> bool:
 
 def declares(check: Check, wanted: str) -> bool:
     """Whether reports of a check may have a measure of that path; a declared path is one too."""
-    return any(
-        wanted == one.path or re.fullmatch(_pattern(one.path), wanted) for one in check.measures
-    )
+    return any(wanted == one.path or matches(wanted, one.path) for one in check.measures)
 
 
 def _pattern(declared: str) -> str:
@@ -89,9 +91,12 @@ def _named(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _measured(path: str, measure: Measure, value: Any, why: Undefined | None) -> Measured:
     if isinstance(value, Estimate):
-        reason = value.undefined.get("estimate")
-        return Measured(path, measure, value.estimate, value.interval, reason)
-    return Measured(path, measure, value, None, why)
+        return Measured(path, measure, value.estimate, value.interval, value.undefined)
+    if value is not None:
+        return Measured(path, measure, value, None, {"interval": NO_INTERVAL})
+    return Measured(
+        path, measure, None, None, dict.fromkeys(("estimate", "interval"), why or OLDER)
+    )
 
 
 def _reasons(value: Any, path: str) -> Iterator[tuple[str, Undefined]]:
@@ -106,8 +111,3 @@ def _reasons(value: Any, path: str) -> Iterator[tuple[str, Undefined]]:
     elif isinstance(value, list):
         for i, one in enumerate(value):
             yield from _reasons(one, f"{path}{i}.")
-
-
-def suggestions(checks: Iterable[Check]) -> list[str]:
-    """Declared paths of these checks, each once."""
-    return list(dict.fromkeys(one.path for check in checks for one in check.measures))

@@ -15,7 +15,7 @@ from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.events import After, Event
 from service.formats import Sink
-from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step
+from service.job import EVERY_JOB, WHOLE, GateRun, Job, Pool, Progress, Step, Wanted
 from service.source_page import SourcePage
 from service.source_reference import Provenance, Reference
 
@@ -169,13 +169,7 @@ class Jobs(Protocol):
         ...
 
     def page(
-        self,
-        project: str,
-        limit: int,
-        cursor: str | None,
-        state: State | None,
-        kind: str | None,
-        tag: tuple[str, str] | None,
+        self, project: str, limit: int, cursor: str | None, wanted: Wanted = EVERY_JOB
     ) -> Page[Job]: ...
 
     def active(self) -> list[str]:

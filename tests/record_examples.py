@@ -72,6 +72,12 @@ async def _record(services: Services, client: httpx.AsyncClient) -> dict[str, di
     }  # fmt: skip
     summary = await client.get(f"{here}/report", headers={"Accept": "text/markdown"})
     found["report_summary"] = entry("/v1/jobs/{job_id}/report", "get", summary)
+    over_time = {"kind": "cosine_floor", "measure": ["raw.gap", "raw.floor"]}
+    found["reports"] = entry(
+        "/v1/reports", "get", await client.get("/v1/reports", params=over_time)
+    )
+    table = await client.get("/v1/reports", params=over_time, headers={"Accept": "text/csv"})
+    found["reports_csv"] = entry("/v1/reports", "get", table)
     wrong = {**request, "inputs": {"a": {"dataset": ids["minilm", "A"]}}}
     found["missing_role"] = entry(
         "/v1/jobs", "post", await client.post("/v1/jobs", json=wrong), wrong

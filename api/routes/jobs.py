@@ -23,7 +23,7 @@ from api.deps import (
 from api.negotiation import HTML, JSON, MARKDOWN, VARY, negotiated
 from api.problems import RETRY_AFTER_S, Problem, guarded, problem
 from service import operations
-from service.job import IMPORT, IMPORTED, Job, Progress, State, StoredInputs
+from service.job import IMPORT, IMPORTED, Job, Progress, State, StoredInputs, Wanted
 from service.once import once
 from service.operations import Services
 from service.references import DatasetRef, Model
@@ -183,7 +183,9 @@ def list_jobs(
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> JobPage:
     """Jobs of this project, newest first."""
-    page = services.jobs.page(caller.project, limit, cursor, state, kind, wanted_tag(tag))
+    kinds = None if kind is None else frozenset({kind})
+    wanted = Wanted(state=state, kinds=kinds, tag=wanted_tag(tag))
+    page = services.jobs.page(caller.project, limit, cursor, wanted)
     return JobPage(items=[view(services, job) for job in page.items], next_cursor=page.next_cursor)
 
 

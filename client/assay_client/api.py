@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
@@ -21,6 +21,7 @@ from assay_client.records import (
     Job,
     Policy,
     Report,
+    ReportPoint,
 )
 from assay_client.requests import Json
 from assay_client.steps import Flow, UploadProgress
@@ -218,6 +219,36 @@ class Assay(Client):
     def report_html(self, job: str | Job) -> bytes:
         """A report as a page to read, which needs nothing else."""
         return self._run(self._flows.report_as(job, "text/html"))
+
+    def history(
+        self,
+        *,
+        kind: str | None = None,
+        measures: Sequence[str] = (),
+        tag: str | None = None,
+        dataset: str | None = None,
+        limit: int = 20,
+    ) -> list[ReportPoint]:
+        """
+        The newest reports with these measures, all of them by default.
+
+        A measure is a path of results, or one of the catalogue, whose names in braces stand for all.
+        """
+        filters = {"kind": kind, "measure": measures, "tag": tag, "dataset": dataset}
+        return self._run(self._flows.newest(ReportPoint, "reports", limit, **filters))
+
+    def history_csv(
+        self,
+        *,
+        kind: str | None = None,
+        measures: Sequence[str] = (),
+        tag: str | None = None,
+        dataset: str | None = None,
+        limit: int = 20,
+    ) -> bytes:
+        """The same as a table, a line for each measure of a report."""
+        filters = {"kind": kind, "measure": measures, "tag": tag, "dataset": dataset}
+        return self._run(self._flows.history_csv(limit, **filters))
 
     def start_gate(
         self,

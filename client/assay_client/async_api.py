@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -21,6 +21,7 @@ from assay_client.records import (
     Job,
     Policy,
     Report,
+    ReportPoint,
 )
 from assay_client.requests import Json
 from assay_client.steps import Flow, UploadProgress
@@ -159,6 +160,30 @@ class AsyncAssay(Client):
 
     async def report_html(self, job: str | Job) -> bytes:
         return await self._run(self._flows.report_as(job, "text/html"))
+
+    async def history(
+        self,
+        *,
+        kind: str | None = None,
+        measures: Sequence[str] = (),
+        tag: str | None = None,
+        dataset: str | None = None,
+        limit: int = 20,
+    ) -> list[ReportPoint]:
+        filters = {"kind": kind, "measure": measures, "tag": tag, "dataset": dataset}
+        return await self._run(self._flows.newest(ReportPoint, "reports", limit, **filters))
+
+    async def history_csv(
+        self,
+        *,
+        kind: str | None = None,
+        measures: Sequence[str] = (),
+        tag: str | None = None,
+        dataset: str | None = None,
+        limit: int = 20,
+    ) -> bytes:
+        filters = {"kind": kind, "measure": measures, "tag": tag, "dataset": dataset}
+        return await self._run(self._flows.history_csv(limit, **filters))
 
     async def start_gate(
         self,

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -42,6 +42,7 @@ AWAY_S = 120.0
 """How long the server may be away while a job is waited for: the job is safe."""
 SLOW_CHECKSUM_BYTES = 1 << 28
 ALL = 1 << 30
+PER_PAGE = 200
 NOT_FOUND_OUT = {403, 404, 405}
 """A key that may not read, or a server that keeps no list: the upload has to be made."""
 
@@ -179,10 +180,10 @@ class Flows:
         return items_of((yield from self._exchange(Send("GET", path_of("checks")))), dict)
 
     def newest(
-        self, record: type[T], what: str, limit: int, **filters: str | None
+        self, record: type[T], what: str, limit: int, **filters: str | Sequence[str] | None
     ) -> Flow[list[T]]:
         """The newest of a listing, page by page."""
-        query: dict[str, str | int] = {"limit": min(limit, 200)}
+        query: dict[str, str | int | Sequence[str]] = {"limit": min(limit, PER_PAGE)}
         query |= {key: value for key, value in filters.items() if value}
         found: list[T] = []
         while True:
@@ -229,6 +230,26 @@ class Flows:
         if answer.headers.get("Content-Type", "").partition(";")[0] != media_type:
             raise unexpected(answer)
         return answer.content
+
+    def history_csv(self, limit: int, **filters: str | Sequence[str] | None) -> Flow[bytes]:
+        """Measures over time as one table: the head, then lines of the newest reports."""
+        chosen = {key: value for key, value in filters.items() if value}
+        lines: list[bytes] = []
+        cursor: dict[str, str] = {}
+        while True:
+            asked = min(limit, PER_PAGE)
+            query: dict[str, str | int | Sequence[str]] = {"limit": asked, **chosen, **cursor}
+            send = Send("GET", path_of("reports"), {"Accept": "text/csv"}, query)
+            answer = yield from self._exchange(send)
+            if answer.headers.get("Content-Type", "").partition(";")[0] != "text/csv":
+                raise unexpected(answer)
+            head, *rest = answer.content.splitlines(keepends=True)
+            lines += rest if lines else [head, *rest]
+            limit -= asked
+            following = answer.links.get("next", {}).get("url")
+            if limit <= 0 or following is None:
+                return b"".join(lines)
+            cursor = {"cursor": httpx.URL(following).params["cursor"]}
 
     def wait(self, job: str | Mapping[str, Any], watch: Watch | None) -> Flow[Job]:
         return (yield from self._follow(Job, "jobs", job, JOB_ENDED, watch))

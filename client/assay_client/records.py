@@ -108,6 +108,20 @@ class CheckState(TypedDict):
     progress: Progress | None
 
 
+class ReportPoint(TypedDict):
+    """What one job reported: measures by path, each with its estimate and interval."""
+
+    job: str
+    kind: str
+    kind_version: int
+    created_at: str
+    tags: dict[str, str]
+    inputs: dict[str, Any]
+    cached: bool
+    digest: str | None
+    measures: list[dict[str, Any]]
+
+
 class GateRun(TypedDict):
     """A policy bound to data, and its verdict once its jobs have ended."""
 

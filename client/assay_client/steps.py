@@ -8,7 +8,7 @@ differs between `Assay` and `AsyncAssay`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Query = Mapping[str, str | int | Sequence[str]]
 UploadProgress = Callable[[str, int, int], None]
 """Called with the name, the bytes sent and all bytes."""
 
@@ -30,7 +31,7 @@ class Send:
     method: str
     path: str
     headers: Mapping[str, str] | None = None
-    query: Mapping[str, str | int] | None = None
+    query: Query | None = None
     json: Any = None
     payload: Payload | None = None
     progress: UploadProgress | None = None

@@ -14,6 +14,7 @@ from rich.text import Text
 from assay_client.listing import listing, print_list
 from assay_client.problems import AssayError
 from assay_client.progress import duration, size
+from assay_client.records import ReportPoint
 from assay_client.render import hang
 from assay_client.requests import Json
 from assay_client.values import plain, printable
@@ -52,6 +53,29 @@ def show_job(job: Json, console: Console) -> None:
         console.print()
         for line in str(AssayError.of(job["problem"])).splitlines():
             console.print(Text(printable(line), style="red"))
+
+
+def show_history(reports: Sequence[ReportPoint], console: Console) -> None:
+    """Print reports, each with its measures below, one to a line."""
+    for report in reports:
+        at = f"{_minute(report['created_at'])}  {report['job']}  "
+        console.print(Text.assemble(at, (report["kind"], "bold")))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(overflow="fold")
+        table.add_column(justify="right")
+        for one in report["measures"]:
+            interval = one["interval"]
+            ends = [plain(interval[end]) for end in ("low", "high")] if interval else []
+            table.add_row(
+                Text(f"  {printable(one['measure'])}"),
+                Text(plain(one["estimate"])),
+                Text(f"[{', '.join(ends)}]" if ends else "", style="dim"),
+            )
+        if report["digest"] is None:
+            console.print(Text("  its report has been deleted", style="dim"))
+        console.print(table)
+    if not reports:
+        console.print(Text("no reports", style="dim"))
 
 
 def show_datasets(datasets: Sequence[Json], console: Console) -> None:

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Protocol
 
 from service.errors import InvalidRequest
-from service.job import GateRun, Job, State
 from service.ports import Item, Page
 
 CURSOR = re.compile(r"([0-9]{1,16})-((?:job|gate|ds)_[0-9a-f]{24})")
@@ -50,17 +49,3 @@ def cut(
     found = [item for item in newest if start is None or place(item) < start]
     more = len(found) > limit
     return Page(found[:limit], "{}-{}".format(*place(found[limit - 1])) if more else None)
-
-
-def matches(job: Job, state: State | None, kind: str | None, tag: tuple[str, str] | None) -> bool:
-    """Whether a listing with these filters shows the job."""
-    return (
-        (state is None or job.state is state)
-        and (kind is None or job.kind == kind)
-        and tagged(job, tag)
-    )
-
-
-def tagged(record: Job | GateRun, tag: tuple[str, str] | None) -> bool:
-    """Whether a listing of this tag shows the record."""
-    return tag is None or record.tags.get(tag[0]) == tag[1]

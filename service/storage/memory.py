@@ -28,11 +28,21 @@ from service.events import (
     shortened,
     told_by,
 )
-from service.job import WHOLE, GateRun, Job, Pool, Progress, State, Step
+from service.job import (
+    EVERY_JOB,
+    WHOLE,
+    GateRun,
+    Job,
+    Pool,
+    Progress,
+    Step,
+    Wanted,
+    tagged,
+)
 from service.once import ANOTHER_BODY, HELD_S, KEPT_S, STILL_ANSWERED
 from service.ports import Page, Record
 from service.services import Services
-from service.storage.listing import cut, matches, position, tagged
+from service.storage.listing import cut, position
 from service.storage.memory_objects import (
     MemoryBaselines,
     MemoryDatasets,
@@ -96,15 +106,9 @@ class MemoryJobs(_Records[Job]):
         return job
 
     def page(
-        self,
-        project: str,
-        limit: int,
-        cursor: str | None,
-        state: State | None,
-        kind: str | None,
-        tag: tuple[str, str] | None,
+        self, project: str, limit: int, cursor: str | None, wanted: Wanted = EVERY_JOB
     ) -> Page[Job]:
-        return self._page(project, limit, cursor, lambda job: matches(job, state, kind, tag))
+        return self._page(project, limit, cursor, wanted.admits)
 
     def active(self) -> list[str]:
         return [job.id for job in self._stored.values() if not job.state.terminal]

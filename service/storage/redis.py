@@ -41,10 +41,10 @@ from service.events import (
     of_warning,
     told_by,
 )
-from service.job import GateRun, Job, Progress, State, Step
+from service.job import EVERY_JOB, GateRun, Job, Progress, State, Step, Wanted, tagged
 from service.once import ANOTHER_BODY, HELD_S, KEPT_S, STILL_ANSWERED
 from service.ports import Page, Record
-from service.storage.listing import after, cut, matches, position, tagged
+from service.storage.listing import after, cut, position
 from service.storage.scripts import (
     CLAIM,
     CREATE,
@@ -205,15 +205,9 @@ class RedisJobs(_Records[Job]):
         return [None if data is None else Job.model_validate_json(data) for data in stored]
 
     def page(
-        self,
-        project: str,
-        limit: int,
-        cursor: str | None,
-        state: State | None,
-        kind: str | None,
-        tag: tuple[str, str] | None,
+        self, project: str, limit: int, cursor: str | None, wanted: Wanted = EVERY_JOB
     ) -> Page[Job]:
-        return self._page(project, limit, cursor, lambda job: matches(job, state, kind, tag))
+        return self._page(project, limit, cursor, wanted.admits)
 
     def active(self) -> list[str]:
         return [

@@ -170,7 +170,7 @@ def _finish(
     project = f"p{step}"
 
     def listed() -> list[Any]:
-        return services.jobs.page(project, 50, None, None, None, None).items
+        return services.jobs.page(project, 50, None).items
 
     async def repeat() -> httpx.Response:
         transport = httpx.ASGITransport(create_app(services))

@@ -201,7 +201,7 @@ def test_an_unreachable_server_says_what_to_do(assay: Assay) -> None:
         ["upload", "gone.npy"],
         ["jobs", "--cancel"],
         ["jobs", "--limit", "0"],
-        ["reports"],
+        ["reports", "--markdown"],
     ],
 )
 def test_usage_errors_exit_with_2(words: list[str], assay: Assay) -> None:
@@ -573,6 +573,62 @@ def test_reports_can_be_a_summary_or_a_page(ready: FakeServer, assay: Assay) -> 
     asked = [one.headers["accept"] for one in ready.calls(route)]
     assert asked == ["text/markdown", "text/html"]
     assert assay("reports", "job_1", "--markdown", "--json").code == 2
+
+
+POINT = {
+    "job": "job_1", "kind": "geometry", "kind_version": 1, "created_at": "2026-01-02T03:04:05Z",
+    "tags": {}, "inputs": {}, "cached": False, "digest": "b" * 64,
+    "measures": [
+        {"measure": "rankme", "unit": "1", "estimate": 12.5, "interval": None},
+        {
+            "measure": "anisotropy", "unit": "1", "estimate": 0.25,
+            "interval": {"low": 0.125, "high": 0.375, "level": 0.95},
+        },
+        {"measure": "gap", "unit": "1", "estimate": None, "interval": None},
+    ],
+}  # fmt: skip
+
+
+def test_reports_without_a_job_are_measures_over_time(server: FakeServer, assay: Assay) -> None:
+    """Filters go to the server; one line for each measure."""
+    server.on("GET /v1/reports", Answer(200, {"items": [POINT], "next_cursor": None}))
+    ran = assay(
+        "reports", "--kind", "geometry", "--measure", "rankme", "--tag", "a:b", "--dataset", "ds_1",
+        "--server", server.url,
+    )  # fmt: skip
+    assert ran.code == 0
+    lines = [" ".join(line.split()) for line in ran.out.splitlines()]
+    assert lines == [
+        "01-02 03:04 job_1 geometry",
+        "rankme 12.5000",
+        "anisotropy 0.2500 [0.1250, 0.3750]",
+        "gap undefined",
+    ]
+    (asked,) = server.calls("GET /v1/reports")
+    assert asked.query == {
+        "kind": "geometry", "measure": "rankme", "tag": "a:b", "dataset": "ds_1", "limit": "20",
+    }  # fmt: skip
+    printed = assay("reports", "--json", "--server", server.url)
+    assert json.loads(printed.out) == [POINT]
+
+
+def test_csv_of_several_pages_has_one_head(server: FakeServer, assay: Assay) -> None:
+    """Pages follow the `Link` of the one before, as far as there are to be reports."""
+    kind = {"Content-Type": "text/csv; charset=utf-8"}
+    link = {"Link": '</v1/reports?limit=200&cursor=9-job_1>; rel="next"'}
+    pages = [Answer(200, b"job,x\r\na,1\r\n", kind | link), Answer(200, b"job,x\r\nb,2\r\n", kind)]
+    server.on("GET /v1/reports", *pages)
+    ran = assay("reports", "--csv", "--limit", 300, "--server", server.url)
+    assert (ran.code, ran.out) == (0, "job,x\r\na,1\r\nb,2\r\n")
+    first, second = server.calls("GET /v1/reports")
+    assert (first.headers["accept"], first.query) == ("text/csv", {"limit": "200"})
+    assert second.query == {"limit": "100", "cursor": "9-job_1"}
+
+
+def test_one_report_and_reports_over_time_are_not_asked_for_at_once(assay: Assay) -> None:
+    assert assay("reports", "job_1", "--kind", "geometry").code == 2
+    assert assay("reports", "--markdown").code == 2
+    assert assay("reports", "--csv", "--json").code == 2
 
 
 def test_a_server_that_knows_no_summary_is_found_out(ready: FakeServer, assay: Assay) -> None:

@@ -32,6 +32,7 @@ from service.formats.reader import RowWriter
 from service.gate import Policy
 from service.job import (
     COMBINE,
+    IMPORT,
     Failure,
     GateRun,
     Job,
@@ -39,6 +40,7 @@ from service.job import (
     Progress,
     State,
     Step,
+    Wanted,
     job_of,
     new_id,
     now,
@@ -412,9 +414,9 @@ def job(i: int = 0, **changes: Any) -> Job:
 def listed(jobs: Any, limit: int = 3, **filters: Any) -> list[str]:
     """Ids over all pages, newest first."""
     found, cursor = [], None
-    chosen = {"state": None, "kind": None, "tag": None, **filters}
+    wanted = Wanted(**filters)
     while True:
-        page = jobs.page("p", limit, cursor, **chosen)
+        page = jobs.page("p", limit, cursor, wanted)
         assert len(page.items) <= limit
         found += [one.id for one in page.items]
         if (cursor := page.next_cursor) is None:
@@ -538,6 +540,27 @@ def test_progress_is_the_last_that_was_told(jobs: Any) -> None:
         assert jobs.progress(one.id) == told
 
 
+def test_a_listing_may_be_of_reports_about_one_dataset(jobs: Any) -> None:
+    """Roles, columns and models count; imports succeed without a report."""
+    other = {"a": [NamedDataset(dataset="ds_2", name="a")], "b": DatasetRef(dataset="ds_3")}
+    done = {"state": State.succeeded}
+    made = [
+        job(0),
+        job(1, **done),
+        job(2, inputs=other, **done),
+        job(3, inputs={"g": ColumnRef(dataset="ds_2", column="c")}, **done),
+        job(4, kind=IMPORT, inputs={"dataset": DatasetRef(dataset="ds_2")}, **done),
+        job(5, inputs=other, state=State.failed),
+    ]
+    for one in made:
+        jobs.create(one)
+    ids = [one.id for one in made]
+    assert listed(jobs, 2, reported=True) == [ids[3], ids[2], ids[1]]
+    assert listed(jobs, 2, reported=True, dataset="ds_2") == [ids[3], ids[2]]
+    assert listed(jobs, 2, dataset="ds_3") == [ids[5], ids[2]]
+    assert listed(jobs, 2, dataset="ds_4") == []
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
 def test_jobs_are_paged_newest_first(limit: int, jobs: Any) -> None:
     """Made in a mixed order; another project's are not shown."""
@@ -546,7 +569,7 @@ def test_jobs_are_paged_newest_first(limit: int, jobs: Any) -> None:
         jobs.create(made[i])
         jobs.create(job(i, project="q"))
     assert listed(jobs, limit) == [one.id for one in reversed(made)]
-    empty = jobs.page("nobody", limit, None, None, None, None)
+    empty = jobs.page("nobody", limit, None)
     assert (empty.items, empty.next_cursor) == ([], None)
 
 
@@ -565,11 +588,11 @@ def test_pages_are_stable_while_jobs_arrive_and_change(jobs: Any) -> None:
     made = [job(i) for i in range(6)]
     for one in made:
         jobs.create(one)
-    first = jobs.page("p", 3, None, None, None, None)
+    first = jobs.page("p", 3, None)
     jobs.create(job(100))
     jobs.change(made[1].id, lambda old: old.moved(State.cancelled))
     jobs.create(late := job(-5))
-    second = jobs.page("p", 9, first.next_cursor, None, None, None)
+    second = jobs.page("p", 9, first.next_cursor)
     shown = [one.id for one in (*first.items, *second.items)]
     assert shown == [one.id for one in [*reversed(made), late]]
     assert second.items[1].state is State.cancelled
@@ -589,10 +612,13 @@ def test_filters_find_the_few_among_the_many(jobs: Any) -> None:
         jobs.create(one)
     wanted = [one.id for one in reversed(made) if one.kind == "cosine_floor"]
     assert len(wanted) == 5
-    assert listed(jobs, 2, kind="cosine_floor") == wanted
+    assert listed(jobs, 2, kinds=frozenset({"cosine_floor"})) == wanted
     assert listed(jobs, 2, tag=("env", "prod")) == wanted
     assert listed(jobs, 2, state=State.cancelled) == [wanted[0], wanted[2], wanted[4]]
-    assert listed(jobs, 9, kind="cosine_floor", state=State.queued) == [wanted[1], wanted[3]]
+    assert listed(jobs, 9, kinds=frozenset({"cosine_floor"}), state=State.queued) == [
+        wanted[1],
+        wanted[3],
+    ]
     assert listed(jobs, 9, tag=("env", "x")) == []
     assert listed(jobs, 200) == [one.id for one in reversed(made)]
 
@@ -602,7 +628,7 @@ def test_a_foreign_cursor_is_refused(cursor: str, jobs: Any) -> None:
     """With and without jobs."""
     for _ in range(2):
         with pytest.raises(InvalidRequest):
-            jobs.page("p", 3, cursor, None, None, None)
+            jobs.page("p", 3, cursor)
         jobs.create(job())
 
 
@@ -896,10 +922,10 @@ def test_ended_jobs_expire_and_the_listing_goes_on(redis: Redis) -> None:
     born = job(20, state=State.succeeded, cached=True)
     jobs.create(born)
     assert len(listed(jobs)) == 11
-    cursor = jobs.page("p", 3, None, None, None, None).next_cursor
+    cursor = jobs.page("p", 3, None).next_cursor
     time.sleep(1.1)
 
-    assert [one.id for one in jobs.page("p", 9, cursor, None, None, None).items] == [
+    assert [one.id for one in jobs.page("p", 9, cursor).items] == [
         made[7].id, made[2].id,
     ]  # fmt: skip
     assert listed(jobs, 1) == [made[7].id, made[2].id]
