@@ -13,7 +13,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from service.dataset_record import DatasetRecord
-from service.errors import InvalidRequest, MalformedPayload, UnknownDataset, pointer_to
+from service.errors import (
+    DamagedDataset,
+    InvalidRequest,
+    MalformedPayload,
+    UnknownDataset,
+    pointer_to,
+)
 from service.operations import perform, report_bytes, submit
 from service.report import (
     ReportBase,
@@ -149,7 +155,7 @@ def _reference(
 
 def _candidates(services: Services, project: str, dataset: str) -> Iterator[DatasetRecord]:
     """The dataset of this id first, then all there are."""
-    with suppress(UnknownDataset):
+    with suppress(UnknownDataset, DamagedDataset):
         yield services.datasets.record(project, dataset)
     cursor = None
     while True:
