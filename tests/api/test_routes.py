@@ -38,7 +38,7 @@ def documented() -> list[tuple[str, str]]:
 ROUTES = documented()
 GUARDED = [route for route in ROUTES if route not in OPEN]
 OWNED = [route for route in ROUTES if "{" in route[1] and route not in ABOUT_NO_PROJECT]
-LISTINGS = ["/v1/baselines", "/v1/datasets", "/v1/gates", "/v1/jobs"]
+LISTINGS = ["/v1/baselines", "/v1/datasets", "/v1/gates", "/v1/jobs", "/v1/reports"]
 
 
 def scope_of(method: str, path: str) -> Scope:
