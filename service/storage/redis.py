@@ -41,7 +41,7 @@ from service.events import (
     of_warning,
     told_by,
 )
-from service.job import EVERY_JOB, GateRun, Job, Progress, State, Step, Wanted, tagged
+from service.job import EVERY_JOB, GateRun, Job, Progress, Step, Wanted, tagged
 from service.once import ANOTHER_BODY, HELD_S, KEPT_S, STILL_ANSWERED
 from service.ports import Page, Record
 from service.storage.listing import after, cut, position
