@@ -167,7 +167,7 @@ def verify(
         typer.echo("\n".join([error.detail, *faults]), err=True)
         raise typer.Exit(EXIT_UNAVAILABLE) from None
     if as_json:
-        typer.echo(json.dumps(verifying.as_json(found), indent=2))
+        typer.echo(json.dumps(verifying.as_json(found)))
     else:
         typer.echo("\n".join(verifying.lines(found)))
     raise typer.Exit(0 if found.equal else EXIT_DIFFERS)
