@@ -55,7 +55,10 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "inputs": {"runs": {"columns": TABLE}},
         "params": {"contrasts": [{"a": "a", "b": "b"}], "metrics": ["score"]},
     },
-    "no data": {"kind": "power", "params": {}},
+    "no data": {
+        "kind": "power",
+        "params": {"correlation": 0.3, "groups": 20, "perfect_share": 0.97},
+    },
 }
 
 
