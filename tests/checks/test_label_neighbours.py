@@ -250,7 +250,7 @@ def test_every_interval_is_a_refit_without_each_unit(
         left_out.append(deleted)
         return estimate_of(value, deleted, *others, **named)
 
-    monkeypatch.setattr("service.results.estimate_of", watched)
+    monkeypatch.setattr("service.estimates.estimate_of", watched)
     params = {"k": 4, "min_support": 5, "level": level}
     got, _ = run(
         label_neighbours, vectors=x, labels=labels.tolist(), params=params,
