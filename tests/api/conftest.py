@@ -223,7 +223,7 @@ def small() -> Callable[[str, int], dict[str, Any]]:
     def fill(kind: str, n: int) -> dict[str, Any]:
         fits: dict[str, Any] = {"ks": [k for k in (1, 2, 10) if k <= n], "dims": [3]}
         fits |= {"severities": [0.5]}
-        fits |= {"contrasts": [{"a": "a", "b": "b"}], "metrics": ["score"]}
+        fits |= {"contrasts": [{"a": "a", "b": "b"}], "metrics": ["score"], "correlation": 0.3}
         return {name: fits[name] for name in fits if name in BY_KIND[kind].params.model_fields}
 
     return fill

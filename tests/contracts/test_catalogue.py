@@ -59,7 +59,7 @@ COLUMNS: dict[tuple[str, str], Callable[[int], Any]] = {
 }
 SMALL: dict[str, Any] = {
     "k": 3, "min_support": 2, "ks": [1, 3], "dims": [4, 2], "severities": [0.5, 0.9],
-    "contrasts": [{"a": "g1", "b": "g0"}], "metrics": ["score", "loss"],
+    "contrasts": [{"a": "g1", "b": "g0"}], "metrics": ["score", "loss"], "correlation": 0.3,
 }  # fmt: skip
 TABLES: dict[tuple[str, str], dict[str, list[Any]]] = {
     ("seed_contrasts", "runs"): {
