@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.allowance import Quotas
 from service.errors import (
     DuplicateIds,
     InvalidRequest,
@@ -122,6 +123,14 @@ def test_rows_without_a_vector_count_once_too(
     opened = Opened(4, about, iter(()), lambda: 4)
     with pytest.raises((SourceInconsistent, DuplicateIds), match=told):
         refuse_gaps(opened, writer, 4)
+
+
+def test_an_import_stops_where_the_room_of_its_project_ends(services: Services, read: Any) -> None:
+    """Five rows of 8 bytes each, and room for two."""
+    on = replace(services, quotas=Quotas(project_bytes=16))
+    _, job = read(Store([[1], [2], [3], [4], [5]], [5, 5]), on)
+    assert job.problem.code == "payload-too-large"
+    assert "the 16 bytes that the project may still store" in job.problem.detail
 
 
 def test_ids_of_rows_without_a_vector_are_as_short_as_others(services: Services) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from redis.exceptions import ConnectionError
 
@@ -150,6 +153,20 @@ def test_a_project_may_store_so_many_bytes(
     large = send(np.zeros((1000, 100)))
     assert "it may" in refusal(large, 413, "payload-too-large")["detail"]
     assert services.datasets.stored_bytes("default") == 2 * size
+
+
+def test_a_table_is_refused_where_the_room_of_its_project_ends(allowed: Any, refusal: Any) -> None:
+    """Not once its rows are on disk: they may be a thousand times the body."""
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(640_000, np.float32)), 64)
+    body = io.BytesIO()
+    pq.write_table(pa.table({"v": rows}), body, compression="zstd")
+    sent = allowed(project_bytes=100_000).post(
+        "/v1/datasets",
+        content=body.getvalue(),
+        headers={"Content-Type": "application/vnd.apache.parquet"},
+    )
+    detail = refusal(sent, 413, "payload-too-large")["detail"]
+    assert "the 100000 bytes that the project may still store" in detail
 
 
 def test_a_quota_is_of_one_project(
