@@ -88,6 +88,14 @@ def test_wrong_cells_are_refused_with_their_rows(
     assert says in fault.message
 
 
+def test_ids_of_documents_that_have_none_are_refused_with_where_ids_come_from() -> None:
+    """Aligning would not help: there is nothing to align."""
+    with pytest.raises(IdsMismatch) as caught:
+        read(Labels.of(["r0"]), None)
+    assert "`documents` have no ids" in caught.value.faults[0].message
+    assert "id_column" in caught.value.faults[0].message
+
+
 def test_rows_are_named_by_the_ids_of_queries() -> None:
     """Where there are ids."""
     with pytest.raises(MissingLabels) as caught:

@@ -8,7 +8,7 @@ from service.check import Warned
 from service.gate.judging import Bounds, RuleResult, Verdict
 from service.gate.needed import Needed
 from service.gate.rule import Rule
-from service.words import in_markdown
+from service.user_text import in_markdown
 
 SIGNS = {
     Verdict.passed: "\N{WHITE HEAVY CHECK MARK}",

@@ -14,7 +14,7 @@ from service.rendering.numbers import shown
 from service.rendering.outline import Head, Listing, block, listing
 from service.report import ReportBase, ReportedInputs, ReportedParts
 from service.request import check_of
-from service.words import visible
+from service.user_text import visible
 
 BESIDE = 5
 """Objects side by side in one table, as many as fit on paper."""

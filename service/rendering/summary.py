@@ -8,7 +8,7 @@ from service.measured import Measured, measured, reasons
 from service.rendering.numbers import shown
 from service.report import ReportBase
 from service.request import check_of
-from service.words import in_markdown
+from service.user_text import in_markdown
 
 MOST_ROWS = 40
 MOST_REASONS = 20
