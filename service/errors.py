@@ -147,7 +147,7 @@ class UnknownDataset(AssayError):
 
 class DamagedDataset(AssayError):
     code = "damaged-dataset"
-    title = "The record of this dataset cannot be read"
+    title = "This dataset cannot be read"
 
 
 class UnknownJob(AssayError):

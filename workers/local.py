@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from service import logs
+from service import logs, npy
 from service.checks import CATALOGUE
 from service.dataset import Dataset
 from service.errors import InvalidRequest
@@ -51,7 +49,7 @@ class _MappedDatasets(MemoryDatasets):
     def commit(self, draft: Any, record: Any, ids: Any, columns: Any) -> Any:
         if not isinstance(draft, _Mapped):
             return super().commit(draft, record, ids, columns)
-        rows = np.load(draft.file, mmap_mode="r", allow_pickle=False)
+        rows = npy.mapped(draft.file)
         return self.keep(PROJECT, record, Dataset(rows, ids, dict(columns), record.spec))
 
 
@@ -153,7 +151,7 @@ def _canonical(path: Path) -> bool:
     if path.suffix != ".npy":
         return False
     try:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        rows = npy.mapped(path)
     except (ValueError, OSError):
         return False
     return bool(rows.flags.c_contiguous and rows.dtype.newbyteorder("<") == rows.dtype)

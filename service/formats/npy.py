@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tempfile
-import tokenize
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -19,20 +18,17 @@ from service.errors import (
     UnsupportedFormat,
 )
 from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink, spool
-
-MAGIC = b"\x93NUMPY"
-LONGEST_HEADER = 10_000
-PIECE_BYTES = 4 << 20
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
-    tokenize.TokenError,
+from service.npy import (
+    LONGEST_HEADER,
+    MAGIC,
+    SIZE_BYTES,
+    CompoundNpy,
+    Header,
+    UnreadableNpy,
+    parsed,
 )
-"""What numpy's header parser raises on hostile text of at most `LONGEST_HEADER` bytes."""
+
+PIECE_BYTES = 4 << 20
 
 
 class NpyReader:
@@ -55,8 +51,8 @@ class NpyReader:
         header = _header(self._buffer)
         if header is None:
             return
-        length, shape, fortran, dtype = header
-        self._body = self._begin(shape, fortran, dtype)
+        length, said = header
+        self._body = self._begin(said)
         rest = bytes(self._buffer[length:])
         self._buffer = bytearray()
         self._body.feed(rest)
@@ -70,20 +66,19 @@ class NpyReader:
         if isinstance(self._body, _Columns):
             self._body.close()
 
-    def _begin(
-        self, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any]
-    ) -> _Rows | _Columns:
-        _refuse_layout(shape, dtype, self._options.dtype)
+    def _begin(self, header: Header) -> _Rows | _Columns:
+        _refuse_layout(header.shape, header.dtype, self._options.dtype)
         widen = self._options.dtype is not None
-        n, d = shape
-        claimed = n * d * dtype.itemsize
+        n, d = header.shape
+        claimed = header.bytes
         if claimed > self._limits.body_bytes:
             raise PayloadTooLarge(
                 f"The header claims {claimed} bytes; at most {self._limits.body_bytes} are taken."
             )
-        target = np.dtype(np.float32) if widen else dtype
+        target = np.dtype(np.float32) if widen else header.dtype
         writer = RowWriter(self._sink, n, d, target, self._limits)
-        return (_Columns if fortran else _Rows)(writer, n, d, _stored(dtype), claimed)
+        body = _Columns if header.fortran else _Rows
+        return body(writer, n, d, _stored(header.dtype), claimed)
 
 
 def _refuse_layout(shape: tuple[int, ...], dtype: np.dtype[Any], asked: str | None) -> None:
@@ -111,15 +106,15 @@ def npy_rows(file: IO[bytes], asked: str | None) -> tuple[int, str, Iterator[NDA
     header = _header(bytearray(file.read(LONGEST_HEADER)))
     if header is None:
         raise MalformedPayload("The file is not a .npy file: it ends inside its header.")
-    begin, shape, fortran, dtype = header
-    _refuse_layout(shape, dtype, asked)
-    n, d = shape
-    claimed = n * d * dtype.itemsize
+    begin, said = header
+    _refuse_layout(said.shape, said.dtype, asked)
+    n, d = said.shape
+    claimed = said.bytes
     there = file.seek(0, io.SEEK_END) - begin
     _refuse_extra(there, claimed)
     _refuse_short(there, claimed)
-    blocks = _blocks(file, begin, n, d, _stored(dtype), fortran=fortran)
-    return n, "bfloat16" if asked else dtype.name, (decoded(rows) for rows in blocks)
+    blocks = _blocks(file, begin, n, d, _stored(said.dtype), fortran=said.fortran)
+    return n, "bfloat16" if asked else said.dtype.name, (decoded(rows) for rows in blocks)
 
 
 def _blocks(
@@ -141,16 +136,16 @@ def _blocks(
         yield rows
 
 
-def _header(buffer: bytearray) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]] | None:
-    """(header bytes, shape, Fortran order, dtype), or None while more bytes are needed."""
+def _header(buffer: bytearray) -> tuple[int, Header] | None:
+    """The header and its bytes, or None while more are needed."""
     if not MAGIC.startswith(buffer[:6]):
         raise MalformedPayload("The body is not a .npy file.")
     if len(buffer) < 8:
         return None
     version = (buffer[6], buffer[7])
-    if version not in ((1, 0), (2, 0)):
+    width = SIZE_BYTES.get(version)
+    if width is None:
         raise UnsupportedFormat(f".npy format {version[0]}.{version[1]} is not supported.")
-    width = 2 if version == (1, 0) else 4
     if len(buffer) < 8 + width:
         return None
     length = 8 + width + int.from_bytes(buffer[8 : 8 + width], "little")
@@ -158,20 +153,12 @@ def _header(buffer: bytearray) -> tuple[int, tuple[int, ...], bool, np.dtype[Any
         raise MalformedPayload(f"The .npy header is over {LONGEST_HEADER} bytes.")
     if len(buffer) < length:
         return None
-    file = io.BytesIO(bytes(buffer[:length]))
-    np.lib.format.read_magic(file)
-    read = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
     try:
-        shape, fortran, dtype = read(file)
-    except UNREADABLE as error:
-        raise MalformedPayload("The .npy header cannot be read.") from error
-    if any(type(size) is not int or size < 0 for size in shape):
-        raise MalformedPayload(f"The .npy header claims a shape of {shape}.")
-    return length, shape, fortran, dtype
+        return length, parsed(buffer[8 + width : length].decode("latin-1"))
+    except CompoundNpy as error:
+        raise UnsupportedFormat(f"{error} Send a matrix of numbers.") from None
+    except UnreadableNpy as error:
+        raise MalformedPayload(str(error)) from None
 
 
 class _Rows:

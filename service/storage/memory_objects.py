@@ -12,6 +12,7 @@ from typing import IO
 
 import numpy as np
 
+from service import npy
 from service.baseline import Baseline
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
@@ -63,7 +64,7 @@ class MemoryDatasets:
         rows = None
         if record.d is not None and isinstance(draft, MemoryDraft):
             draft.buffer.seek(0)
-            rows = np.lib.format.read_array(draft.buffer, allow_pickle=False)
+            rows = npy.read(draft.buffer)
         return self.keep(draft.project, record, Dataset(rows, ids, dict(columns), record.spec))
 
     def keep(

@@ -21,8 +21,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +35,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore
 from pydantic import ValidationError
 
+from service import npy
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.errors import DamagedDataset, Internal, UnknownDataset
@@ -173,17 +174,14 @@ class ObjectDatasets:
         try:
             return DatasetRecord.model_validate_json(data)
         except ValidationError:
-            self._tell(project, dataset)
-            raise DamagedDataset(
-                f"The record of dataset `{dataset}` cannot be read: restore its `dataset.json` from a "
-                "backup, or delete the dataset and upload it again."
-            ) from None
+            self._tell(project, dataset, "dataset.json")
+            raise _damaged(dataset, "dataset.json") from None
 
-    def _tell(self, project: str, dataset: str) -> None:
-        """Say once that a record is damaged."""
+    def _tell(self, project: str, dataset: str, file: str) -> None:
+        """Say once that a dataset is damaged."""
         if (project, dataset) not in self._damaged:
             self._damaged.add((project, dataset))
-            log.error("the record of a dataset is damaged", project=project, dataset=dataset)
+            log.error("a dataset is damaged", project=project, dataset=dataset, file=file)
 
     def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
         places = [place for place, _ in self._there(project).values() if place is not None]
@@ -262,15 +260,18 @@ class ObjectDatasets:
         record = self.record(project, dataset)
         rows = None
         if record.d is not None:
-            path = self._root / project / "datasets" / dataset / "vectors.npy"
-            rows = np.load(path, mmap_mode="r", allow_pickle=False)
+            with self._reading(project, dataset, "vectors.npy"):
+                rows = npy.mapped(self._root / _folder(project, dataset) / "vectors.npy")
+                if rows.shape != (record.n, record.d):
+                    raise ValueError(f"{rows.shape} rows instead of {record.n} x {record.d}")
         return Dataset(
             rows, self._ids(project, record), self._columns(project, record), record.spec
         )
 
     def open_vectors(self, project: str, dataset: str) -> IO[bytes]:
         self.record(project, dataset)
-        return (self._root / _folder(project, dataset) / "vectors.npy").open("rb")
+        with self._reading(project, dataset, "vectors.npy"):
+            return (self._root / _folder(project, dataset) / "vectors.npy").open("rb")
 
     def remove(self, project: str, dataset: str, keep: Callable[[], bool]) -> bool:
         content = self._content(project, dataset)
@@ -320,7 +321,11 @@ class ObjectDatasets:
     def _ids(self, project: str, record: DatasetRecord) -> tuple[str, ...] | None:
         if record.ids_sha256 is None:
             return None
-        return tuple(json.loads(self._bytes(f"{project}/datasets/{record.id}/ids.json")))
+        with self._reading(project, record.id, "ids.json"):
+            ids = tuple(orjson.loads(self._bytes(f"{_folder(project, record.id)}/ids.json")))
+            if len(ids) != record.n:
+                raise ValueError(f"{len(ids)} ids instead of {record.n}")
+            return ids
 
     def column(self, project: str, dataset: str, name: str) -> Labels:
         return self._columns(project, self.record(project, dataset))[name]
@@ -328,13 +333,28 @@ class ObjectDatasets:
     def _columns(self, project: str, record: DatasetRecord) -> dict[str, Labels]:
         if not record.columns:
             return {}
-        folder = f"{project}/datasets/{record.id}"
-        listed = json.loads(self._bytes(f"{folder}/columns.json"))
-        codes = np.load(io.BytesIO(self._bytes(f"{folder}/codes.npy")), allow_pickle=False)
+        folder = _folder(project, record.id)
+        with self._reading(project, record.id, "columns.json"):
+            listed = json.loads(self._bytes(f"{folder}/columns.json"))
+            names = [(item["name"], tuple(item["levels"])) for item in listed]
+        with self._reading(project, record.id, "codes.npy"):
+            codes = npy.read(io.BytesIO(self._bytes(f"{folder}/codes.npy")))
+            if codes.shape != (len(names), record.n):
+                raise ValueError(f"codes of shape {codes.shape}")
         return {
-            item["name"]: Labels(tuple(item["levels"]), column)
-            for item, column in zip(listed, codes, strict=True)
+            name: Labels(levels, column)
+            for (name, levels), column in zip(names, codes, strict=True)
         }
+
+    @contextmanager
+    def _reading(self, project: str, dataset: str, file: str) -> Iterator[None]:
+        """What a file of a dataset that is there cannot be read for is damage."""
+        try:
+            yield
+        except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
+            self.record(project, dataset)  # deleted meanwhile is not damaged
+            self._tell(project, dataset, file)
+            raise _damaged(dataset, file) from error
 
     def reachable(self) -> bool:
         try:
@@ -354,6 +374,13 @@ def projects(root: Path) -> list[str]:
     """Names of all projects that have stored something."""
     folders = (path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ()
     return sorted(path.name for path in folders if not path.name.startswith("_"))
+
+
+def _damaged(dataset: str, file: str) -> DamagedDataset:
+    return DamagedDataset(
+        f"`{file}` of dataset `{dataset}` cannot be read: restore it from a backup, or delete the "
+        "dataset and upload it again."
+    )
 
 
 def _folder(project: str, dataset: str) -> str:

@@ -142,3 +142,49 @@ def test_the_command_says_which_datasets_are_damaged_and_fails(
         assert "p: 1 datasets" in told.out
         assert broken in told.err
     assert whole not in told.out + told.err
+
+
+CONTENT: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda data: data[:-8],
+    "empty": lambda data: b"",
+    "of another length": lambda data: b'["a"]',
+}
+
+
+@pytest.mark.parametrize("how", CONTENT)
+@pytest.mark.parametrize("file", ["vectors.npy", "ids.json", "columns.json", "codes.npy"])
+def test_a_damaged_file_of_a_dataset_is_named(
+    file: str, how: str, services: Services, tmp_path: Path
+) -> None:
+    upload = Upload(services, "p", "application/json")
+    body = {"vectors": [[1, 2], [3, 4]], "ids": ["a", "b"], "columns": {"g": ["x", "y"]}}
+    upload.feed(json.dumps(body).encode())
+    dataset = upload.finish()[0].id
+    path = tmp_path / "p" / "datasets" / dataset / file
+    whole = path.read_bytes()
+    path.write_bytes(CONTENT[how](whole))
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            with pytest.raises(DamagedDataset, match=f"{file}.*{dataset}"):
+                services.datasets.load("p", dataset)
+    assert [(one["dataset"], one["file"]) for one in logged] == [(dataset, file)]
+    path.unlink()
+    with pytest.raises(DamagedDataset, match=file):
+        services.datasets.load("p", dataset)
+    path.write_bytes(whole)
+    assert services.datasets.load("p", dataset).ids == ("a", "b")
+
+
+def test_a_dataset_that_is_deleted_while_it_is_read_is_unknown(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = put(services, 1, 2)
+    record = services.datasets.record("p", dataset)
+    folder = tmp_path / "p" / "datasets" / dataset
+    for file in list(folder.iterdir()):
+        file.unlink()
+    answers = iter([record])
+    real = services.datasets.record
+    monkeypatch.setattr(services.datasets, "record", lambda *a: next(answers, None) or real(*a))
+    with pytest.raises(UnknownDataset):
+        services.datasets.load("p", dataset)
