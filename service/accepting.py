@@ -217,18 +217,18 @@ def _given(
                 here = f"{slot.name}/{place}/{one.name}"
                 if isinstance(one, NamedParts):
                     for part, ref in one.parts.items():
-                        record = services.datasets.record(project, ref.dataset)
+                        record = services.datasets.usable(project, ref.dataset)
                         at = f"/inputs/{part}" if bare else f"/inputs/{slot.name}/{place}/{part}"
                         called = part if bare else f"{slot.name}/{one.name}/{part}"
                         given[f"{here}/{part}"] = Given(
                             slot.part(part), record, place=place, at=at, called=called
                         )
                     continue
-                record = services.datasets.record(project, one.dataset)
+                record = services.datasets.usable(project, one.dataset)
                 called = f"{slot.name}/{one.name}"
                 given[here] = Given(slot, record, place=place, called=called)
         elif value is not None:
-            record = services.datasets.record(project, value.dataset or "")
+            record = services.datasets.usable(project, value.dataset or "")
             column = value.column if isinstance(value, ColumnRef) else None
             given[slot.name] = Given(slot, record, column)
     return given

@@ -369,6 +369,7 @@ def promote(services: Services, project: str, run_id: str, input_name: str, name
     if run.verdict is not Verdict.passed:
         state = run.state if run.verdict is None else run.verdict.value
         raise GateNotPassed(f"Gate {run_id} is {state}: only what passed becomes a baseline.")
+    services.datasets.usable(project, value.dataset)
     return services.baselines.set(project, name, value.dataset, run.id)
 
 

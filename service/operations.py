@@ -211,7 +211,7 @@ def vectors_file(services: Services, project: str, dataset: str) -> tuple[IO[byt
 
 
 def remove_dataset(services: Services, project: str, dataset: str) -> None:
-    """Delete a dataset that nothing needs; asked before it is hidden and after, so no job slips in."""
+    """Delete a dataset that nothing needs; asked again once nothing new can use it."""
     with suppress(DamagedDataset):  # it can be deleted without being read
         services.datasets.record(project, dataset)
     if user := _user(services, project, dataset):

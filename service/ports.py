@@ -70,6 +70,10 @@ class Datasets(Protocol):
         """Metadata, or UnknownDataset."""
         ...
 
+    def usable(self, project: str, dataset: str) -> DatasetRecord:
+        """Metadata for what will need it: UnknownDataset also while it may be about to go."""
+        ...
+
     def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
         """Records of a project, newest first."""
         ...
@@ -92,9 +96,10 @@ class Datasets(Protocol):
 
     def remove(self, project: str, dataset: str, keep: Callable[[], bool]) -> bool:
         """
-        Hide a dataset, then ask `keep` whether something still needs it: bring it back, or delete it.
+        Let nothing new use a dataset, then ask `keep` whether something needs it: leave or delete it.
 
-        Whether it is gone; UnknownDataset if there is none. If `keep` raises, it is brought back.
+        Whether it is gone; UnknownDataset if there is none. It stays readable until that is known, and
+        stays if `keep` raises or the process dies.
         """
         ...
 

@@ -58,7 +58,7 @@ async def set_baseline(request: Request, name: Name, services: Use, caller: Subm
         raise invalid(error, body, kind=DatasetRef) from None
 
     def keep() -> Baseline:
-        record = services.datasets.record(caller.project, wanted.dataset)
+        record = services.datasets.usable(caller.project, wanted.dataset)
         if record.d is None:
             raise InvalidRequest(
                 f"Dataset {wanted.dataset} has columns only; name one with vectors."

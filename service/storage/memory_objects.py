@@ -6,6 +6,7 @@ import io
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO
@@ -49,6 +50,7 @@ class MemoryDatasets:
         self._stored: dict[tuple[str, str], tuple[DatasetRecord, Dataset]] = {}
         self._by_content: dict[tuple[str, str], str] = {}
         self._by_body: dict[tuple[str, str], str] = {}
+        self._removing: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
     def draft(self, project: str) -> Draft:
@@ -72,9 +74,10 @@ class MemoryDatasets:
     ) -> tuple[DatasetRecord, bool]:
         """Keep rows that are in memory, or mapped, already."""
         with self._lock:
-            known = self._by_content.setdefault((project, record.sha256), record.id)
-            if known != record.id:
+            known = self._by_content.get((project, record.sha256), record.id)
+            if known != record.id and (project, known) not in self._removing:
                 return self._stored[project, known][0], False
+            self._by_content[project, record.sha256] = record.id
             self._stored[project, record.id] = (record, data)
             return record, True
 
@@ -90,6 +93,11 @@ class MemoryDatasets:
     def record(self, project: str, dataset: str) -> DatasetRecord:
         return self._get(project, dataset)[0]
 
+    def usable(self, project: str, dataset: str) -> DatasetRecord:
+        if (project, dataset) in self._removing:
+            raise UnknownDataset(f"Dataset `{dataset}` is being deleted.")
+        return self.record(project, dataset)
+
     def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
         stored = list(self._stored.items())
         ours = [record for (owner, _), (record, _) in stored if owner == project]
@@ -99,8 +107,9 @@ class MemoryDatasets:
         self._by_body[project, body] = dataset
 
     def of_body(self, project: str, body: str) -> DatasetRecord | None:
-        found = self._stored.get((project, self._by_body.get((project, body), "")))
-        return None if found is None else found[0]
+        with suppress(UnknownDataset):
+            return self.usable(project, self._by_body.get((project, body), ""))
+        return None
 
     def load(self, project: str, dataset: str) -> Dataset:
         return self._get(project, dataset)[1]
@@ -113,18 +122,18 @@ class MemoryDatasets:
 
     def remove(self, project: str, dataset: str, keep: Callable[[], bool]) -> bool:
         with self._lock:
-            record, data = self._get(project, dataset)
-            del self._stored[project, dataset]
-            kept = True
-            try:
-                kept = keep()
-            finally:
-                if kept:
-                    self._stored[project, dataset] = record, data
-            if kept:
+            record = self.usable(project, dataset)
+            self._removing.add((project, dataset))
+        try:
+            if keep():
                 return False
-            self._by_content.pop((project, record.sha256), None)
+            with self._lock:
+                del self._stored[project, dataset]
+                if self._by_content[project, record.sha256] == dataset:
+                    del self._by_content[project, record.sha256]
             return True
+        finally:
+            self._removing.discard((project, dataset))
 
     def tidy(self, older_than: datetime) -> int:
         return 0

@@ -46,8 +46,10 @@ from service.storage.listing import Place, cut, position
 PIECE_BYTES = 1 << 20
 PIECES_IN_FLIGHT = 1
 """By default a dozen pieces of each upload wait in memory for a slow disk."""
-REMOVED = "removed.json"
-"""What the metadata of a dataset is called while it is being deleted."""
+REMOVING = "removing"
+"""Lies in a dataset while it is asked whether something needs it."""
+ASKING_S = 60.0
+"""Whoever asks longer has died."""
 COUNTED_S = 5.0
 """What other processes store is noticed after that."""
 log = structlog.get_logger()
@@ -149,7 +151,7 @@ class ObjectDatasets:
             self._put(key, record.id.encode(), create=True)
         except AlreadyExistsError:
             try:
-                return self.record(project, self._bytes(key).decode())
+                return self.usable(project, self._bytes(key).decode())
             except (UnknownDataset, DamagedDataset):
                 # its upload died, or was undone, after the claim; or the same rows replace it
                 self._put(key, record.id.encode())
@@ -176,6 +178,12 @@ class ObjectDatasets:
         except ValidationError:
             self._tell(project, dataset, "dataset.json")
             raise _damaged(dataset, "dataset.json") from None
+
+    def usable(self, project: str, dataset: str) -> DatasetRecord:
+        record = self.record(project, dataset)
+        if _asked(self._root / _folder(project, dataset)):
+            raise UnknownDataset(f"Dataset `{dataset}` is being deleted.")
+        return record
 
     def _tell(self, project: str, dataset: str, file: str) -> None:
         """Say once that a dataset is damaged."""
@@ -245,7 +253,7 @@ class ObjectDatasets:
         if not DIGEST.fullmatch(body):
             return None
         try:
-            return self.record(project, self._bytes(f"{project}/bodies/{body}").decode())
+            return self.usable(project, self._bytes(f"{project}/bodies/{body}").decode())
         except (FileNotFoundError, UnknownDataset, DamagedDataset):
             return None
 
@@ -276,19 +284,23 @@ class ObjectDatasets:
     def remove(self, project: str, dataset: str, keep: Callable[[], bool]) -> bool:
         content = self._content(project, dataset)
         folder = self._root / _folder(project, dataset)
-        shown, hidden = folder / "dataset.json", folder / REMOVED
+        if _asked(folder) or not (folder / "dataset.json").exists():
+            raise UnknownDataset(f"There is no dataset `{dataset}`.")
+        sign = folder / REMOVING
         try:
-            shown.rename(hidden)
+            asked = -ASKING_S
+            while (
+                time.monotonic() - asked >= ASKING_S / 2
+            ):  # nothing new could use it all the while
+                sign.touch()
+                asked = time.monotonic()
+                if keep():
+                    return False
+            (folder / "dataset.json").unlink()
         except FileNotFoundError:
             raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
-        kept = True
-        try:
-            kept = keep()
         finally:
-            if kept:
-                hidden.rename(shown)
-        if kept:
-            return False
+            sign.unlink(missing_ok=True)
         # there is none for a dataset of before the index, or after somebody else's removal
         with suppress(FileNotFoundError):
             if content is not None and self._bytes(content).decode() == dataset:
@@ -374,6 +386,14 @@ def projects(root: Path) -> list[str]:
     """Names of all projects that have stored something."""
     folders = (path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ()
     return sorted(path.name for path in folders if not path.name.startswith("_"))
+
+
+def _asked(folder: Path) -> bool:
+    """Whether somebody asks at this time if a dataset may go."""
+    try:
+        return time.time() - (folder / REMOVING).stat().st_mtime < ASKING_S
+    except FileNotFoundError:
+        return False
 
 
 def _damaged(dataset: str, file: str) -> DamagedDataset:

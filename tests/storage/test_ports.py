@@ -47,6 +47,7 @@ from service.job import (
     steps,
 )
 from service.references import ColumnRef, DatasetRef, NamedDataset, Spec
+from service.storage import objects
 from service.storage.object_baselines import ObjectBaselines
 from service.storage.object_reports import PARTS, ObjectParts, ObjectReports
 from service.storage.objects import ObjectDatasets
@@ -287,23 +288,29 @@ def test_a_header_is_written_again_once_the_rows_are_counted(datasets: Any) -> N
     np.testing.assert_array_equal(datasets.load("p", draft.id).rows, rows)
 
 
-def test_a_dataset_is_hidden_while_it_is_asked_for_and_gone_after(datasets: Any) -> None:
+def test_nothing_new_uses_a_dataset_while_it_is_asked_for_and_it_is_gone_after(
+    datasets: Any,
+) -> None:
+    """A job that has begun reads on until it is known that there is none."""
     rows = np.ones((2, 2), "<f4")
     record, _ = keep(datasets, rows)
     seen = []
 
     def look() -> bool:
-        try:
-            datasets.record("p", record.id)
-        except UnknownDataset:
-            seen.append("hidden")
+        with pytest.raises(UnknownDataset, match="deleted"):
+            datasets.usable("p", record.id)
+        with pytest.raises(UnknownDataset):
+            datasets.remove("p", record.id, lambda: False)
+        assert datasets.record("p", record.id) == record
+        np.testing.assert_array_equal(datasets.load("p", record.id).rows, rows)
+        seen.append("asked")
         return len(seen) == 1
 
     assert datasets.remove("p", record.id, look) is False
-    assert datasets.record("p", record.id) == record
+    assert datasets.usable("p", record.id) == record
     assert datasets.remove("p", record.id, look) is True
-    assert seen == ["hidden", "hidden"]
-    for lost in (datasets.record, datasets.load, datasets.open_vectors):
+    assert seen == ["asked", "asked"]
+    for lost in (datasets.record, datasets.usable, datasets.load, datasets.open_vectors):
         with pytest.raises(UnknownDataset):
             lost("p", record.id)
     with pytest.raises(UnknownDataset):
@@ -315,7 +322,7 @@ def test_a_dataset_is_hidden_while_it_is_asked_for_and_gone_after(datasets: Any)
 
 
 def test_a_dataset_whose_users_could_not_be_asked_for_stays(datasets: Any) -> None:
-    """Redis does not answer between hiding and deleting: nobody has said that nothing needs it."""
+    """Redis does not answer: nobody has said that nothing needs it."""
     rows = np.ones((2, 2), "<f4")
     record, _ = keep(datasets, rows)
 
@@ -329,6 +336,38 @@ def test_a_dataset_whose_users_could_not_be_asked_for_stays(datasets: Any) -> No
     np.testing.assert_array_equal(datasets.load("p", record.id).rows, rows)
     assert keep(datasets, rows) == (record, False)
     assert datasets.remove("p", record.id, lambda: False) is True
+
+
+def test_a_dataset_stays_whose_deletion_died(tmp_path: Path) -> None:
+    datasets = ObjectDatasets(tmp_path)
+    rows = np.ones((2, 2), "<f4")
+    record, _ = keep(datasets, rows)
+    sign = tmp_path / "p" / "datasets" / record.id / "removing"
+    sign.touch()
+    with pytest.raises(UnknownDataset):
+        datasets.usable("p", record.id)
+    os.utime(sign, (past := time.time() - 61, past))
+    assert datasets.usable("p", record.id) == record
+    assert datasets.tidy(now() + timedelta(days=2)) == 0
+    assert keep(datasets, rows) == (record, False)
+    assert datasets.remove("p", record.id, lambda: False) is True
+
+
+def test_who_takes_long_to_ask_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was accepted once the sign was too old would not be seen otherwise."""
+    datasets = ObjectDatasets(tmp_path)
+    record, _ = keep(datasets, np.ones((2, 2), "<f4"))
+    clock = [0.0]
+    monkeypatch.setattr(objects.time, "monotonic", lambda: clock[0])
+    asked = []
+
+    def slow() -> bool:
+        asked.append(1)
+        clock[0] += 31 if len(asked) == 1 else 1
+        return False
+
+    assert datasets.remove("p", record.id, slow) is True
+    assert len(asked) == 2
 
 
 def test_only_drafts_that_nobody_writes_any_more_are_removed(tmp_path: Path) -> None:
