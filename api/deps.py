@@ -15,12 +15,14 @@ from pydantic import BaseModel
 from api.auth import Identity, identify
 from api.keys import Keys, Scope
 from api.rates import Kind, allow
-from service.errors import AssayError, InvalidRequest, PayloadTooLarge
+from service.errors import AssayError, BodyStalled, InvalidRequest, PayloadTooLarge
 from service.formats.json_body import decode_json
 from service.operations import Services
 
 LONGEST_WAIT_S = 60
 WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:,|;|$)", re.IGNORECASE)
+PATIENCE_S = 60.0
+SLOWEST_BYTES_S = 10_000
 T = TypeVar("T")
 
 
@@ -78,13 +80,30 @@ Once = Annotated[str | None, Depends(_key)]
 
 
 async def chunks(request: Request, limit: int, piece: int) -> AsyncIterator[bytes]:
-    """The body in pieces, counted as they arrive; over the limit it is refused at once."""
+    """
+    The body in pieces, counted as they arrive.
+
+    Over the limit it is refused at once, and when it keeps us waiting for longer than a minute and
+    the time that a connection of 10 kB/s takes.
+    """
     claimed = request.headers.get("content-length", "")
     if claimed.isdecimal() and int(claimed) > limit:
         raise PayloadTooLarge(f"The body has {claimed} bytes; at most {limit} are taken.")
-    received, waiting = 0, 0
+    received, waiting, waited = 0, 0, 0.0
     parts: list[bytes] = []
-    async for chunk in request.stream():
+    arriving = request.stream()
+    while True:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE_S + received / SLOWEST_BYTES_S - waited):
+                chunk = await anext(arriving, None)
+        except TimeoutError:
+            raise BodyStalled(
+                f"{received} bytes of the body came in time, and not its end."
+            ) from None
+        if chunk is None:
+            break
+        waited += time.monotonic() - began
         received += len(chunk)
         waiting += len(chunk)
         if received > limit:

@@ -48,6 +48,7 @@ STATUS = {
     "not-acceptable": 406,
     "malformed-payload": 422,
     "payload-too-large": 413,
+    "body-stalled": 408,
     "dataset-in-use": 409,
     "source-unreachable": 502,
     "source-denied": 403,
@@ -144,6 +145,8 @@ async def _known(request: Request, error: Exception) -> JSONResponse:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(error, RateLimited):
         headers["Retry-After"] = str(error.retry_after_s)
+    if shown.code == "body-stalled":
+        headers["Connection"] = "close"
     if shown.code == "unauthorised":
         headers["WWW-Authenticate"] = "Bearer"
     return respond(shown, headers)

@@ -24,6 +24,7 @@ Every error the service can state, in one tree.
     ├── NotAcceptable          not-acceptable
     ├── MalformedPayload       malformed-payload
     ├── PayloadTooLarge        payload-too-large
+    ├── BodyStalled            body-stalled
     ├── DatasetInUse           dataset-in-use
     ├── SourceUnreachable      source-unreachable
     ├── SourceDenied           source-denied
@@ -193,6 +194,11 @@ class MalformedPayload(AssayError):
 class PayloadTooLarge(AssayError):
     code = "payload-too-large"
     title = "The payload is over a declared limit"
+
+
+class BodyStalled(AssayError):
+    code = "body-stalled"
+    title = "The body stopped arriving"
 
 
 class DatasetInUse(AssayError):

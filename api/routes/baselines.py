@@ -47,6 +47,7 @@ class BaselinePage(Model):
         "unknown-dataset",
         "damaged-dataset",
         "payload-too-large",
+        "body-stalled",
     ),
 )
 async def set_baseline(request: Request, name: Name, services: Use, caller: Submitter) -> Response:

@@ -74,7 +74,7 @@ class DatasetPage(Model):
         202: {"model": JobView, "description": "A job imports the rows; its result is the dataset."},
         **guarded(
             "invalid-request", "malformed-payload", "shape-mismatch", "duplicate-ids",
-            "payload-too-large", "unsupported-format", "queue-full", "source-denied"),
+            "payload-too-large", "body-stalled", "unsupported-format", "queue-full", "source-denied"),
     },
 )  # fmt: skip
 async def add_dataset(

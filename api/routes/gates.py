@@ -159,7 +159,7 @@ def _headers(run: GateView) -> dict[str, str]:
         **guarded(
             "invalid-request", "malformed-payload", "unknown-check", "unknown-dataset",
             "damaged-dataset", "shape-mismatch", "queue-full", "source-denied", "payload-too-large",
-            "idempotency-conflict", "idempotency-in-flight"),
+            "body-stalled", "idempotency-conflict", "idempotency-in-flight"),
     },
 )  # fmt: skip
 async def start_gate(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
@@ -196,7 +196,9 @@ async def start_gate(request: Request, services: Use, caller: Submitter, key: On
 @router.post(
     "/validate",
     response_model=PolicyView,
-    responses=guarded("invalid-request", "malformed-payload", "unknown-check", "payload-too-large"),
+    responses=guarded(
+        "invalid-request", "malformed-payload", "unknown-check", "payload-too-large", "body-stalled"
+    ),
 )
 async def validate_policy(request: Request, services: Use, caller: Reader) -> PolicyView:
     """Read a policy, `{"policy": {...}}`, as starting a gate does; nothing runs and nothing is kept."""
@@ -262,6 +264,7 @@ async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Rea
         "unknown-gate",
         "gate-not-passed",
         "payload-too-large",
+        "body-stalled",
     ),
 )
 async def promote_input(

@@ -138,7 +138,7 @@ def progress_headers(job: JobView) -> dict[str, str]:
             "invalid-request", "shape-mismatch", "dimension-mismatch", "ids-mismatch",
             "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
             "malformed-payload", "unknown-check", "unknown-dataset", "damaged-dataset",
-            "payload-too-large", "queue-full", "source-denied", "idempotency-conflict",
+            "payload-too-large", "body-stalled", "queue-full", "source-denied", "idempotency-conflict",
             "idempotency-in-flight"),
     },
 )  # fmt: skip

@@ -22,6 +22,7 @@ NEXT_STEPS = {
     "idempotency-conflict": "use a new key, or send the request the key was first used for",
     "queue-full": "wait for jobs to end, or stop some: `assay jobs ID --cancel`",
     "payload-too-large": "`GET /v1/limits` names every limit",
+    "body-stalled": "send it again, from nearer by if the line is slow",
     "unknown-check": "`assay checks` lists what there is",
     "unknown-job": "`assay jobs` lists what there is",
     "unknown-gate": "`assay gates` lists what there is",

@@ -44,7 +44,8 @@ def test_statuses_are_errors_and_say_whose() -> None:
     assert all(400 <= status < 600 for status in STATUS.values())
     assert {status for code, status in STATUS.items() if code.startswith("unknown-")} == {404}
     expected = {
-        "payload-too-large": 413, "unsupported-format": 415, "report-not-ready": 409,
+        "payload-too-large": 413, "body-stalled": 408, "unsupported-format": 415,
+        "report-not-ready": 409,
         "unauthorised": 401, "forbidden": 403, "queue-full": 429, "method-not-allowed": 405,
         "internal": 500, "unavailable": 503, "invalid-request": 422, "malformed-payload": 422,
     }  # fmt: skip
