@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 from assay_client.drivers import Driver, address
 from assay_client.exchange import Exchange, without_credentials
 from assay_client.flows import Flows, Heard, id_of
+from assay_client.located import Json
 from assay_client.payload import Array, payload
 from assay_client.records import (
     Baseline,
@@ -23,7 +24,6 @@ from assay_client.records import (
     Report,
     ReportPoint,
 )
-from assay_client.requests import Json
 from assay_client.steps import Flow, UploadProgress
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from assay_client.api import Client, Source, Watch
 from assay_client.drivers import AsyncDriver
 from assay_client.flows import Heard, id_of
+from assay_client.located import Json
 from assay_client.payload import payload
 from assay_client.records import (
     Baseline,
@@ -23,7 +24,6 @@ from assay_client.records import (
     Report,
     ReportPoint,
 )
-from assay_client.requests import Json
 from assay_client.steps import Flow, UploadProgress
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from assay_client import gate_commands, report_commands, requests
+from assay_client import gate_commands, located, refusing, report_commands, requests
 from assay_client.commands import AsJson, Local, Server, connected, displayed, going_on
 from assay_client.extensions import Commands, local_kind, local_kinds, run_local
+from assay_client.located import Json
 from assay_client.problems import AssayError, Mistake
-from assay_client.requests import Json
 from assay_client.terminal import complain, console, log, print_json, print_report, write
 
 EXIT_USAGE = 2
@@ -75,9 +75,9 @@ def check(
     )
     if local:
         check = local_kind(body["kind"])
-        requests.refuse_unknown(body, check)
-        requests.refuse_missing(body, check)
-        requests.refuse_tables(body, base, check)
+        refusing.refuse_unknown(body, check)
+        refusing.refuse_missing(body, check)
+        refusing.refuse_tables(body, base, check)
         with displayed() as display:
             data = run_local(body, base, display.stage)
     else:
@@ -252,11 +252,11 @@ def main() -> NoReturn:
 
 def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
     with connected(server) as assay, displayed() as display:
-        if requests.files(body["inputs"], base):
+        if located.files(body["inputs"], base):
             check = assay.check(body["kind"])
-            requests.refuse_unknown(body, check)
-            requests.refuse_missing(body, check)
-            requests.refuse_tables(body, base, check)
+            refusing.refuse_unknown(body, check)
+            refusing.refuse_missing(body, check)
+            refusing.refuse_tables(body, base, check)
         inputs = assay.upload_files(body["inputs"], base, display.upload)
         job = assay.submit({**body, "inputs": inputs})
         log(f"job {job['id']}")

@@ -15,8 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from assay_client.located import Json
 from assay_client.problems import AssayError
-from assay_client.requests import Json
 
 COMMANDS = "assay.commands"
 LOCAL = "assay.local"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from assay_client import requests
+from assay_client import located
 from assay_client.exchange import (
     Exchange,
     is_stream,
@@ -25,11 +25,11 @@ from assay_client.exchange import (
     retry_after,
     unexpected,
 )
+from assay_client.located import Json
 from assay_client.payload import Payload, content_type_of, payload, refuse_columns
 from assay_client.problems import AssayError
 from assay_client.progress import queued
 from assay_client.records import Baseline, Dataset, Event, GateRun, Job, Policy, Report
-from assay_client.requests import Json
 from assay_client.steps import Flow, HangUp, Hear, Pause, Send, UploadProgress, Work
 
 HOLD_S = 30
@@ -134,8 +134,8 @@ class Flows:
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
     ) -> Flow[Any]:
         base = base or Path()
-        inputs = requests.spelled_out(inputs, base)
-        files = requests.files(inputs, base)
+        inputs = located.spelled_out(inputs, base)
+        files = located.files(inputs, base)
         for file in files:
             refuse_columns(content_type_of(file.path), file.options)
         ids = {}
@@ -143,7 +143,7 @@ class Flows:
             body = payload(file.path, options=file.options)
             dataset = yield from self.upload(body, progress=progress)
             ids[file] = str(dataset["id"])
-        return requests.resolve(inputs, base, ids)
+        return located.resolve(inputs, base, ids)
 
     def submit(
         self, request: Mapping[str, Any], key: str | None, progress: UploadProgress | None

@@ -13,8 +13,8 @@ from assay_client import requests
 from assay_client.commands import AsJson, Local, Server, connected, displayed, going_on
 from assay_client.extensions import gate_local, wanted_local
 from assay_client.gates import promotions, refuse_misfits
+from assay_client.located import Json
 from assay_client.problems import AssayError, Mistake
-from assay_client.requests import Json
 from assay_client.terminal import console, log, print_json, save, write
 
 if TYPE_CHECKING:

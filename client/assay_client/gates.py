@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 
+from assay_client.located import Json
 from assay_client.problems import AssayError, Mistake
-from assay_client.requests import Json
 
 FILES = {"vectors": ("vectors", "FILE.npy"), "table": ("a table", "FILE.csv")}
 """Inputs that are whole files, and how one is named."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from assay_client.requests import Json
+from assay_client.located import Json
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

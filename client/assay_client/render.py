@@ -13,8 +13,8 @@ from rich.text import Text
 
 from assay_client.layout import results
 from assay_client.listing import fitted, listing
+from assay_client.located import Json
 from assay_client.progress import duration
-from assay_client.requests import Json
 from assay_client.values import is_estimate, plain, printable
 
 STAGES_SHOWN = 3

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
+from assay_client.located import TABLE_OPTIONS, Json, spelled_out
 from assay_client.problems import Mistake
 
-Json = dict[str, Any]
-
-EXAMPLES = {
-    "vectors": "FILE.npy",
-    "table": "FILE.csv",
-    "column": "FILE.csv:COLUMN",
-    "relevance": "FILE.csv:COLUMN",
-}
-"""How a role of each kind is given."""
 COLUMN = re.compile(r"(?P<file>.+\.(?:csv|parquet|arrows?)):(?P<column>.+)", re.DOTALL)
 TABLE = re.compile(r"(?P<file>.+\.(?:parquet|arrows?))\?(?P<options>.+)", re.DOTALL)
-TABLE_OPTIONS = ("vector_column", "id_column")
 ELSEWHERE = re.compile(r"(?P<kind>[a-z]+):(?P<options>(?:[^,]+,)*connection=.+)", re.DOTALL)
 NAMED = re.compile(r"(?P<name>[a-z0-9_]{1,32})=(?P<value>.+)", re.DOTALL)
 STORED = re.compile(r"(?P<dataset>ds_[A-Za-z0-9_-]+)(?::(?P<column>.+))?", re.DOTALL)
@@ -33,21 +22,6 @@ STORED = re.compile(r"(?P<dataset>ds_[A-Za-z0-9_-]+)(?::(?P<column>.+))?", re.DO
 BASELINE = re.compile(
     r"baseline:(?P<baseline>[a-z0-9][a-z0-9_-]{0,63})(?::(?P<column>.+))?", re.DOTALL
 )
-
-
-@dataclass(frozen=True)
-class File:
-    """A file to upload, and the columns its reader has to be told."""
-
-    path: Path
-    vector_column: str | None = None
-    id_column: str | None = None
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The columns that are told."""
-        named = {key: getattr(self, key) for key in TABLE_OPTIONS}
-        return {key: value for key, value in named.items() if value is not None}
 
 
 def read_json(file: Path) -> Json:
@@ -104,96 +78,12 @@ def build(
         raise Mistake(f"`{request}` asks for `{body['kind']}`, the command for `{kind}`")
     inputs = {name: _role(name, values, base) for name, values in roles.items()}
     body["kind"] = kind
-    body["inputs"] = spelled_out(_section(body, "inputs") | inputs, base)
+    body["inputs"] = spelled_out(section(body, "inputs") | inputs, base)
     if params:
-        body["params"] = _section(body, "params") | dict(map(parameter, params))
+        body["params"] = section(body, "params") | dict(map(parameter, params))
     if seed is not None:
         body["seed"] = seed
     return body, base
-
-
-def refuse_unknown(body: Json, check: Json) -> None:
-    """Refuse roles and params the check has not, before anything is uploaded."""
-    sections = (
-        ("role", _section(body, "inputs"), _roles(check)),
-        ("param", _section(body, "params"), list(_params(check))),
-    )
-    for what, given, known in sections:
-        for name in given:
-            if known and name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}"
-                if what == "role" and (bare := _of_one_model(check)):
-                    hint += f"; one model is given by its parts: {bare}"
-                raise Mistake(f"`{body['kind']}` has no {what} `{name}`; {hint}")
-    for role in check.get("roles", []):
-        listed: Any = _section(body, "inputs").get(role["name"])
-        for model in listed if role.get("parts") and isinstance(listed, list) else ():
-            if isinstance(model, dict) and not model.keys() & set(role["parts"]):
-                raise Mistake(_listed(body["kind"], role, _of_one_model(check)))
-
-
-def _of_one_model(check: Json) -> str:
-    """The options of a single model's matrices, of a check whose models have several."""
-    return ", ".join(
-        f"`--{part} FILE`" for role in check.get("roles", []) for part in role.get("parts", [])
-    )
-
-
-def _listed(kind: str, role: Json, bare: str) -> str:
-    """How several models of several matrices are given."""
-    parts = ", ".join(f'"{part}": {{"path": FILE}}' for part in role["parts"])
-    return (
-        f"models of `{kind}` are listed in a request, `assay check --request FILE`: "
-        f'{{"kind": "{kind}", "inputs": {{"{role["name"]}": [{{"name": NAME, {parts}}}, ...], ...}}}}; '
-        f"`assay checks {kind}` says what each is. One model alone is given by its parts: {bare}"
-    )
-
-
-def refuse_missing(body: Json, check: Json) -> None:
-    """Refuse a request without a role that its check needs, with an example of how it is given."""
-    for role in check.get("roles", []):
-        given = {role["name"], *role.get("parts", [])} & set(_section(body, "inputs"))
-        if role.get("required") and not given:
-            name, example = (role.get("parts") or [role["name"]])[0], EXAMPLES[role["kind"]]
-            raise Mistake(f"`{body['kind']}` needs `{role['name']}`: --{name} {example}")
-
-
-def whole_tables(inputs: Any, base: Path) -> dict[str, Path]:
-    """The .csv files that are named without a column, by the role they are given to."""
-    found: dict[str, Path] = {}
-    for role, value in inputs.items():
-
-        def note(one: Json, role: str = role) -> Json:
-            file = _located(one, base).path
-            if "column" not in one and file.suffix.lower() == ".csv":
-                found.setdefault(role, file)
-            return one
-
-        _replaced(value, note)
-    return found
-
-
-def refuse_tables(body: Json, base: Path, check: Json) -> None:
-    """Refuse a .csv without a column where the role takes no table."""
-    kinds = {role["name"]: role.get("kind") for role in check.get("roles", [])}
-    for role, file in whole_tables(body["inputs"], base).items():
-        kind = kinds.get(role, "column")
-        if kind == "vectors":
-            raise Mistake(f"`{role}` takes vectors, a .npy file, not {file.name}")
-        if kind != "table":
-            raise Mistake(f"`{role}` takes one column: --{role} {file.name}:COLUMN{_columns(file)}")
-
-
-def _roles(check: Json) -> list[str]:
-    return [
-        name for role in check.get("roles", []) for name in (role["name"], *role.get("parts", []))
-    ]
-
-
-def _params(check: Json) -> Json:
-    found: Json = check.get("params_schema", {}).get("properties", {})
-    return found
 
 
 def bindings(pairs: Sequence[str]) -> Json:
@@ -241,62 +131,6 @@ def source(value: str, base: Path, option: str) -> Json:
         file = _file(table["file"], option)
         return {"path": _named(file, base), **_table_options(table["options"], option)}
     return {"path": _named(_file(value, option), base)}
-
-
-def spelled_out(inputs: Any, base: Path) -> Any:
-    """The same; a column of a table names the columns its rows are read by, so that both are one."""
-    rows: dict[Path, Json] = {}
-
-    def note(value: Json) -> Json:
-        if "column" not in value:
-            rows.setdefault(_located(value, base).path, _located(value, base).options)
-        return value
-
-    def complete(value: Json) -> Json:
-        told = rows.get(_located(value, base).path, {}) if "column" in value else {}
-        return {**told, **value}
-
-    _replaced(inputs, note)
-    return _replaced(inputs, complete)
-
-
-def files(inputs: Any, base: Path) -> list[File]:
-    """Every distinct file the inputs name, in order."""
-    found: dict[File, None] = {}
-
-    def note(value: Json) -> Json:
-        found[_located(value, base)] = None
-        return value
-
-    _replaced(inputs, note)
-    return list(found)
-
-
-def resolve(inputs: Any, base: Path, datasets: Mapping[File, str]) -> Any:
-    """The inputs with each file replaced by the dataset it was stored as."""
-
-    def stored(value: Json) -> Json:
-        rest = {key: part for key, part in value.items() if key not in ("path", *TABLE_OPTIONS)}
-        return {"dataset": datasets[_located(value, base)], **rest}
-
-    return _replaced(inputs, stored)
-
-
-def _replaced(value: Any, replace: Callable[[Json], Json]) -> Any:
-    if isinstance(value, dict):
-        if "source" in value:  # a path there is one of the server's
-            return value
-        if isinstance(value.get("path"), str):
-            return replace(value)
-        return {key: _replaced(part, replace) for key, part in value.items()}
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [_replaced(part, replace) for part in value]
-    return value
-
-
-def _located(value: Json, base: Path) -> File:
-    told = [value.get(key) for key in TABLE_OPTIONS]
-    return File((base / str(value["path"])).resolve(), *told)
 
 
 def _split(words: Sequence[str], options: Sequence[str]) -> tuple[str | None, dict[str, list[str]]]:
@@ -373,20 +207,13 @@ def _table_options(text: str, option: str) -> dict[str, str]:
     return named
 
 
-def _columns(file: Path) -> str:
-    if not file.is_file():
-        return ""
-    with file.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
-        header = next(csv.reader(lines), [])
-    return f" (it has {', '.join(header[:20])})" if header else ""
-
-
 def _perhaps(option: str, options: Sequence[str]) -> str:
     close = get_close_matches(option, options, n=1)
     return f" Did you mean `{close[0]}`?" if close else ""
 
 
-def _section(body: Json, key: str) -> Json:
+def section(body: Json, key: str) -> Json:
+    """An object of a request; none is an empty one."""
     section = body.get(key, {})
     if not isinstance(section, dict):
         raise Mistake(f"`{key}` must be an object")

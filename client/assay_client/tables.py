@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from assay_client.listing import listing, print_list
+from assay_client.located import Json
 from assay_client.problems import AssayError
 from assay_client.progress import duration, size
 from assay_client.records import ReportPoint
 from assay_client.render import hang
-from assay_client.requests import Json
 from assay_client.values import plain, printable
 
 STYLES = {

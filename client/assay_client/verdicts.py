@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from assay_client.listing import listing, print_list
+from assay_client.located import Json
 from assay_client.problems import AssayError
 from assay_client.progress import how_far
 from assay_client.render import hang
-from assay_client.requests import Json
 from assay_client.values import number, plain, printable
 
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "invalid": "magenta"}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from assay_client import requests
 from assay_client.problems import Mistake
-from assay_client.requests import refuse_missing
 
 
 def test_unknown_options_are_roles(vectors: Path, labels: Path) -> None:
@@ -144,65 +142,6 @@ def test_a_request_file_that_cannot_be_used(
         requests.build([], request=Path("request.json"))
 
 
-def test_files_are_relative_to_the_request_and_told_once(tmp_path: Path) -> None:
-    folder = tmp_path / "requests"
-    inputs = {
-        "a": {"path": "one.npy"},
-        "b": {"path": "../requests/one.npy"},
-        "models": [{"path": "two.npy", "name": "later"}],
-    }
-
-    files = requests.files(inputs, folder)
-
-    one, two = requests.File(folder / "one.npy"), requests.File(folder / "two.npy")
-    assert files == [one, two]
-    stored = requests.resolve(inputs, folder, {one: "ds_1", two: "ds_2"})
-    assert stored == {
-        "a": {"dataset": "ds_1"},
-        "b": {"dataset": "ds_1"},
-        "models": [{"dataset": "ds_2", "name": "later"}],
-    }
-
-
-def test_a_column_of_a_table_is_of_the_rows_that_are_read_from_it() -> None:
-    """Once for both; a table of two models is two uploads, and its columns are of the first."""
-    inputs = {
-        "topics": {"path": "rows.parquet", "column": "topic"},
-        "models": [
-            {"path": "rows.parquet", "vector_column": "old", "id_column": "doc", "name": "old"},
-            {"path": "rows.parquet", "vector_column": "new", "name": "new"},
-        ],
-        "groups": {"path": "other.parquet", "column": "g"},
-        "dose": {"path": "rows.parquet", "column": "d", "vector_column": "new"},
-    }
-    told = requests.spelled_out(inputs, Path())
-    files = requests.files(told, Path())
-    old, new, other, mixed = (
-        requests.File(Path(name).resolve(), *columns)
-        for name, *columns in (
-            ("rows.parquet", "old", "doc"), ("rows.parquet", "new"), ("other.parquet",),
-            ("rows.parquet", "new", "doc"),
-        )
-    )  # fmt: skip
-    assert set(files) == {old, new, other, mixed}
-    stored = requests.resolve(
-        told, Path(), {old: "ds_1", new: "ds_2", other: "ds_3", mixed: "ds_4"}
-    )
-    assert stored["topics"] == {"dataset": "ds_1", "column": "topic"}
-    assert stored["models"] == [
-        {"dataset": "ds_1", "name": "old"},
-        {"dataset": "ds_2", "name": "new"},
-    ]
-    assert stored["groups"] == {"dataset": "ds_3", "column": "g"}
-
-
-def test_a_path_of_a_store_is_no_file_here() -> None:
-    """It is below the address of a connection."""
-    inputs = {"vectors": {"source": {"kind": "npy", "connection": "lake", "path": "a.npy"}}}
-    assert requests.files(inputs, Path()) == []
-    assert requests.resolve(requests.spelled_out(inputs, Path()), Path(), {}) == inputs
-
-
 def test_a_role_may_name_a_table_rows_of_a_store_or_json(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     words = [
@@ -277,88 +216,3 @@ def test_gate_inputs_are_bound_by_name(vectors: Path, labels: Path) -> None:
 def test_a_gate_input_needs_one_name_and_one_value(pairs: list[str]) -> None:
     with pytest.raises(Mistake, match="--input"):
         requests.bindings(pairs)
-
-
-def test_a_csv_without_a_column_is_a_table_or_a_mistake_that_lists_the_columns(
-    labels: Path,
-) -> None:
-    """By what the role takes; a column of the same file is neither."""
-    check = {"roles": [{"name": "runs", "kind": "table"}, {"name": "groups", "kind": "column"}]}
-    body, base = requests.build(["any", "--runs", "rows.csv", "--groups", "rows.csv:id"])
-    requests.refuse_tables(body, base, check)
-    assert body["inputs"]["runs"] == {"path": "rows.csv"}
-    body, base = requests.build(["any", "--groups", "rows.csv"])
-    with pytest.raises(Mistake, match=r"--groups rows.csv:COLUMN \(it has id, intent\)"):
-        requests.refuse_tables(body, base, check)
-
-
-PARTS = {
-    "roles": [{"name": "models", "parts": ["rows", "test"]}, {"name": "labels", "parts": []}],
-    "params_schema": {"properties": {"level": {}}},
-}
-
-
-def test_models_of_several_matrices_are_answered_with_the_form_of_a_request() -> None:
-    """`--models a=v1.npy` cannot say which matrix a file is."""
-    body = {"kind": "linear_probe"}
-    for given in ([{"path": "v1.npy", "name": "a"}], [{"dataset": "ds_1", "name": "a"}]):
-        with pytest.raises(Mistake) as caught:
-            requests.refuse_unknown({**body, "inputs": {"models": given}}, PARTS)
-        said = caught.value.detail
-        assert "listed in a request, `assay check --request FILE`" in said
-        example = said[said.index("{") : said.index("; `assay checks")]
-        assert example.startswith('{"kind": "linear_probe", "inputs": {"models": [{"name": NAME, ')
-        assert '"rows": {"path": FILE}, "test": {"path": FILE}' in example
-        assert said.endswith("by its parts: `--rows FILE`, `--test FILE`")
-    listed = [{"name": "a", "rows": {"path": "v1.npy"}}, {"name": "b", "rows": {"path": "v2.npy"}}]
-    requests.refuse_unknown({**body, "inputs": {"models": listed}}, PARTS)
-
-
-def test_a_role_that_is_a_part_of_a_model_elsewhere_is_pointed_to() -> None:
-    """`linear_probe --vectors` means `--rows`."""
-    with pytest.raises(Mistake, match="one model is given by its parts: `--rows FILE`"):
-        requests.refuse_unknown({"kind": "linear_probe", "inputs": {"vectors": {}}}, PARTS)
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (
-            {"kind": "geometry", "inputs": {"vector": {}}},
-            "no role `vector`; did you mean `vectors`",
-        ),
-        ({"kind": "geometry", "params": {"levl": 0.9}}, "no param `levl`; did you mean `level`"),
-        ({"kind": "geometry", "params": {"zzz": 1}}, "it has level"),
-    ],
-)
-def test_unknown_names_are_refused_before_anything_is_uploaded(
-    body: dict[str, Any], said: str
-) -> None:
-    """Against the catalogue's own description of a check."""
-    check = {"roles": [{"name": "vectors"}], "params_schema": {"properties": {"level": {}}}}
-    with pytest.raises(Mistake, match=said):
-        requests.refuse_unknown(body, check)
-    requests.refuse_unknown({"kind": "geometry", "inputs": {"vectors": {}}}, check)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "said"),
-    [
-        ({"rows": {"path": "a.npy"}}, "`probe` needs `labels`: --labels FILE.csv:COLUMN"),
-        ({"labels": {"path": "a.csv"}}, "`probe` needs `models`: --rows FILE.npy"),
-        ({"models": [], "labels": {}}, None),
-    ],
-)
-def test_a_missing_role_is_told_by_an_example(inputs: Any, said: str | None) -> None:
-    """Before anything is uploaded; one model may be given by its parts."""
-    roles = [
-        {"name": "models", "kind": "vectors", "required": True, "parts": ["rows", "test"]},
-        {"name": "labels", "kind": "column", "required": True, "parts": []},
-        {"name": "groups", "kind": "column", "required": False, "parts": []},
-    ]
-    body = {"kind": "probe", "inputs": inputs}
-    if said is None:
-        refuse_missing(body, {"roles": roles})
-    else:
-        with pytest.raises(Mistake, match=re.escape(said)):
-            refuse_missing(body, {"roles": roles})
