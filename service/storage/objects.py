@@ -19,13 +19,12 @@ import io
 import json
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import obstore
@@ -39,13 +38,10 @@ from service import npy
 from service.dataset import Dataset, Labels
 from service.dataset_record import DatasetRecord
 from service.errors import DamagedDataset, Internal, UnknownDataset
-from service.job import new_id
 from service.ports import Draft, Page
 from service.storage.listing import Place, cut, position
+from service.storage.object_draft import ObjectDraft
 
-PIECE_BYTES = 1 << 20
-PIECES_IN_FLIGHT = 1
-"""By default a dozen pieces of each upload wait in memory for a slow disk."""
 REMOVING = "removing"
 """Lies in a dataset while it is asked whether something needs it."""
 ASKING_S = 60.0
@@ -55,51 +51,6 @@ COUNTED_S = 5.0
 log = structlog.get_logger()
 DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-class ObjectDraft:
-    """Rows on their way to the store; nothing is visible before they are whole."""
-
-    def __init__(self, store: LocalStore, root: Path, project: str) -> None:
-        self.project = project
-        self.id = new_id("ds")
-        self._store, self._root = store, root
-        self._file: Any = None
-        self._start = b""
-
-    @property
-    def folder(self) -> str:
-        return f"{self.project}/datasets/{self.id}"
-
-    def write(self, data: bytes | memoryview) -> None:
-        if self._file is None:
-            self._file = obstore.open_writer(
-                self._store,
-                f"{self.folder}/vectors.npy",
-                buffer_size=PIECE_BYTES,
-                max_concurrency=PIECES_IN_FLIGHT,
-            )
-        self._file.write(data)
-
-    def restart(self, data: bytes) -> None:
-        self._start = data
-
-    def spool(self) -> IO[bytes]:
-        folder = self._root / self.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryFile(dir=folder)
-
-    def close(self) -> None:
-        """The rows are whole."""
-        if self._file is not None:
-            self._file.close()
-        if self._start:
-            with (self._root / self.folder / "vectors.npy").open("r+b") as file:
-                file.write(self._start)
-
-    def drop(self) -> None:
-        """Forget rows that were not closed: the store removes what it staged."""
-        self._file = None
 
 
 class ObjectDatasets:
