@@ -68,9 +68,10 @@ def release(services: Services, job: Job) -> None:
 
 def _fetch(services: Services, job: Job) -> None:
     tell = Throttle(services.jobs, job)
+    services.datasets.abandon(job.id)  # of an attempt that died
     if job.kind == IMPORT:
         value = SourceRef.model_validate((job.awaiting or {})[IMPORTED])
-        record = read(services, job.project, value, job.params.get("name"), tell)
+        record = read(services, job, value, tell)
         _change(
             services,
             job,
@@ -81,13 +82,14 @@ def _fetch(services: Services, job: Job) -> None:
     request = parse_request(
         {"kind": job.kind, "inputs": job.awaiting, "params": job.params, "seed": job.seed}
     )
-    imported: dict[str, str] = {}
+    imported = dict(job.imported)
     for value in sources_of(request):
         key = source_key(value)
         if key in job.imports:
             imported[key] = _result(services, job.imports[key])
         elif key not in imported:
-            imported[key] = read(services, job.project, value, None, tell).id
+            imported[key] = read(services, job, value, tell).id
+            _note(services, job, key, imported[key])
     changes = settled(services, job.project, request, imported)
     if job.cache and services.reports.get(job.project, changes["request_digest"]) is not None:
         _change(services, job, State.succeeded, {**changes, "cached": True})
@@ -125,11 +127,21 @@ def _change(services: Services, job: Job, state: State, changes: dict[str, Any])
     return services.jobs.change(job.id, move)
 
 
-def read(
-    services: Services, project: str, value: SourceRef, name: str | None, tell: Tell
-) -> DatasetRecord:
+def _note(services: Services, job: Job, key: str, dataset: str) -> None:
+    """Let nobody delete what a job has imported while it waits for the rest."""
+
+    def move(newest: Job) -> Job | None:
+        if newest.awaiting is None:
+            return None
+        return newest.moved(State.running, imported={**newest.imported, key: dataset})
+
+    services.jobs.change(job.id, move)
+
+
+def read(services: Services, job: Job, value: SourceRef, tell: Tell) -> DatasetRecord:
     """The dataset of a source; the same as before if it still holds the same."""
-    draft = services.datasets.draft(project)
+    project = job.project
+    draft = services.datasets.draft(project, job.id)
     limits = replace(services.limits, room_bytes=room(services, project))
     try:
         writer = PageWriter(draft, limits)
@@ -142,6 +154,7 @@ def read(
         refuse_gaps(opened, writer, after)
         about = _about(opened, writer, after)
         parsed = Parsed(**{**vars(writer.finish()), "spec": _spec(value.spec, about)})
+        name = job.params.get("name") if job.kind == IMPORT else None
         record, new = commit(services, draft, parsed, name, None)
     except BaseException:
         services.datasets.discard(draft)

@@ -108,6 +108,8 @@ class Job(Model):
     """Inputs as they were asked for, while some are sources that have to be imported first."""
     imports: dict[str, str] = Field(default_factory=dict)
     """Import jobs by the sources they read for this one; it reads other sources itself."""
+    imported: dict[str, str] = Field(default_factory=dict)
+    """Datasets by the sources it has read itself so far."""
     followers: list[str] = Field(default_factory=list)
     """Of an import, the jobs that wait for it."""
     plan: Plan | None = None
@@ -155,7 +157,7 @@ EVERY_JOB = Wanted()
 
 def datasets_of(job: Job) -> set[str]:
     """Ids of every dataset a job needs."""
-    return set(_datasets(job.model_dump(include={"inputs", "awaiting"})))
+    return {*_datasets(job.model_dump(include={"inputs", "awaiting"})), *job.imported.values()}
 
 
 def _datasets(value: Any) -> Iterator[str]:

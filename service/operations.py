@@ -19,7 +19,7 @@ from service.errors import (
     QueueFull,
     ReportNotReady,
 )
-from service.importing import IMPORT_BYTES, IMPORT_VERSION, fetch, ready, release
+from service.importing import IMPORT_BYTES, IMPORT_VERSION, fetch, imported_by, ready, release
 from service.job import (
     IMPORT,
     IMPORTED,
@@ -230,9 +230,15 @@ def _user(services: Services, project: str, dataset: str) -> str | None:
             return f"Baseline `{name}`"
     for job_id in services.jobs.active():
         job = services.jobs.find(job_id)
-        if job is not None and job.project == project and dataset in datasets_of(job):
+        if job is not None and job.project == project and dataset in _needed(services, job):
             return f"Job {job_id}"
     return None
+
+
+def _needed(services: Services, job: Job) -> set[str]:
+    """What a job needs, with what others have imported for it."""
+    others = (imported_by(services.jobs.find(one)) for one in job.imports.values())
+    return datasets_of(job) | {dataset for dataset in others if dataset is not None}
 
 
 def report_bytes(services: Services, project: str, job_id: str) -> bytes:

@@ -48,8 +48,8 @@ class Draft(Sink, Protocol):
 class Datasets(Protocol):
     """Immutable datasets by project."""
 
-    def draft(self, project: str) -> Draft:
-        """Start a dataset."""
+    def draft(self, project: str, job: str | None = None) -> Draft:
+        """Rows that are to become a dataset; those of a job can be forgotten when it has ended."""
         ...
 
     def commit(
@@ -101,6 +101,14 @@ class Datasets(Protocol):
         Whether it is gone; UnknownDataset if there is none. It stays readable until that is known, and
         stays if `keep` raises or the process dies.
         """
+        ...
+
+    def drafting(self) -> list[str]:
+        """Jobs that have, or may have left, drafts."""
+        ...
+
+    def abandon(self, job: str) -> None:
+        """Forget the drafts of a job, of which nobody writes any more."""
         ...
 
     def tidy(self, older_than: datetime) -> int:

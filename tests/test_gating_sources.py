@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from service.errors import InvalidRequest, SourceDenied
+from service.errors import DatasetInUse, InvalidRequest, SourceDenied
 from service.gating import cancel_gate, promote, read_gate, run_gate
 from service.importing import fetch
 from service.job import FETCH, GateRun, State
-from service.operations import Services, cancel, perform
+from service.operations import Services, cancel, perform, remove_dataset
 from service.storage.memory import MemoryQueue
 from tests.given_store import SOURCE, Store
 
@@ -104,6 +104,18 @@ def test_a_source_is_read_once_for_all_checks_it_is_bound_to(
     shape = on.jobs.get("default", run.jobs["shape"]).inputs
     assert shape["vectors"].dataset == shape["groups"].dataset == dataset
     assert promote(on, "default", run.id, "new", "prod").dataset == dataset
+
+
+def test_what_was_imported_for_checks_is_kept_while_they_wait(start: Any, on: Services) -> None:
+    run = start()
+    queued(on).remove(FETCH.of(run.imports["new"]))
+    fetch(on, run.imports["new"])
+    dataset = on.jobs.get("default", run.imports["new"]).inputs["dataset"].dataset
+    with pytest.raises(DatasetInUse):
+        remove_dataset(on, "default", dataset)
+    work(on)
+    assert read_gate(on, "default", run.id).verdict == "pass"
+    remove_dataset(on, "default", dataset)
 
 
 def test_the_verdict_is_that_of_the_same_rows_uploaded(start: Any, on: Services) -> None:

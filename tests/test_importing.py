@@ -13,6 +13,7 @@ import pytest
 
 from service.allowance import Quotas
 from service.errors import (
+    DatasetInUse,
     DuplicateIds,
     InvalidRequest,
     SourceDenied,
@@ -275,3 +276,58 @@ def test_a_dataset_is_kept_while_a_job_or_a_baseline_needs_it(
     services.baselines.set("default", "main", dataset, None)
     with pytest.raises(Exception, match="Baseline `main`"):
         remove_dataset(services, "default", dataset)
+
+
+def two_sources(on: Services) -> Job:
+    """A job that reads two sources, one after the other."""
+    sources = [{"source": {**SOURCE, "collection": name}} for name in ("old", "new")]
+    roles = dict(zip(("baseline", "batch"), sources, strict=True))
+    return submit(on, "default", parse_request({"kind": "drift", "inputs": roles}))
+
+
+def test_what_a_job_has_imported_is_kept_while_it_reads_the_next(services: Services) -> None:
+    """Also where the same rows had been uploaded before by somebody else."""
+    refused = []
+
+    def delete(place: int) -> None:
+        for record in on.datasets.page("default", 10, None).items:
+            with pytest.raises(DatasetInUse, match=job.id):
+                remove_dataset(on, "default", record.id)
+            refused.append(record.id)
+
+    on = replace(services, sources=Store([list(range(30))], before_page=delete))
+    job = two_sources(on)
+    fetch(on, job.id)
+    perform(on, job.id)
+    assert len(refused) == 1
+    assert on.jobs.get("default", job.id).state is State.succeeded
+
+
+def test_what_a_job_has_imported_is_not_read_again(services: Services) -> None:
+    """A process died in the second source: the next one goes on there."""
+
+    def die(place: int) -> None:
+        if on.sources.opened == 2:
+            raise KeyboardInterrupt
+
+    on = replace(services, sources=Store([list(range(30))], before_page=die))
+    job = two_sources(on)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(on, job.id)
+    fetch(on, job.id)
+    perform(on, job.id)
+    assert on.sources.opened == 3
+    assert on.jobs.get("default", job.id).state is State.succeeded
+
+
+def test_a_draft_of_an_attempt_that_was_killed_goes_with_the_next(
+    services: Services, tmp_path: Path
+) -> None:
+    on = replace(services, sources=Store([[1]]), datasets=ObjectDatasets(tmp_path))
+    job = import_dataset(on, "default", SourceRef.model_validate({"source": SOURCE}))
+    left = on.datasets.draft("default", job.id)
+    left.spool().close()
+    fetch(on, job.id)
+    made = on.jobs.get("default", job.id).inputs["dataset"].dataset
+    assert [path.name for path in (tmp_path / "default" / "datasets").iterdir()] == [made]
+    assert on.datasets.drafting() == []

@@ -41,7 +41,7 @@ class _MappedDatasets(MemoryDatasets):
     mapping: Path | None = None
     """The file that is being read, where its rows can be mapped."""
 
-    def draft(self, project: str) -> MemoryDraft:
+    def draft(self, project: str, job: str | None = None) -> MemoryDraft:
         if self.mapping is None:
             return MemoryDraft(project)
         return _Mapped(project, file=self.mapping)

@@ -21,6 +21,8 @@ SWEEPS_WITHOUT_SHARD_WORKERS = 15
 """After that long a job worker does what is left of jobs that were handed out in shards."""
 DRAFT_RETENTION_S = 86_400
 """No upload and no import takes longer between two writes."""
+STOPPING = timedelta(seconds=30)
+"""A job that ended before that has no process any more."""
 SETTLING = timedelta(seconds=5)
 """A younger job may be between its record and the queue."""
 
@@ -62,6 +64,7 @@ class Sweeper:
         self._sweeps += 1
         if self._sweeps % SWEEPS_PER_CLEANING == 1:
             self._remove_parts()
+            self._remove_drafts()
         if self._sweeps % SWEEPS_PER_TRIM == 1:
             if dead := self._services.datasets.tidy(now() - timedelta(seconds=DRAFT_RETENTION_S)):
                 log.info("drafts removed", count=dead)
@@ -115,6 +118,14 @@ class Sweeper:
             job = self._jobs.find(job_id)
             if job is None or job.state.terminal:
                 self._services.parts.remove(job_id)
+
+    def _remove_drafts(self) -> None:
+        """Those of jobs that were stopped, once their process has surely gone."""
+        for job_id in self._services.datasets.drafting():
+            job = self._jobs.find(job_id)
+            ended = None if job is None else job.finished_at
+            if job is None or (ended is not None and now() - ended > STOPPING):
+                self._services.datasets.abandon(job_id)
 
 
 def _late(job: Job) -> bool:

@@ -53,8 +53,14 @@ class MemoryDatasets:
         self._removing: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
-    def draft(self, project: str) -> Draft:
+    def draft(self, project: str, job: str | None = None) -> Draft:
         return MemoryDraft(project)
+
+    def drafting(self) -> list[str]:
+        return []
+
+    def abandon(self, job: str) -> None:
+        pass
 
     def commit(
         self,

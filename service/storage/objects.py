@@ -11,6 +11,7 @@ Datasets in an object store, and where everything lies in it.
     <project>/reports/<request_digest>    report bytes, put-if-absent
     <project>/baselines/<name>/<version>  what the name stood for, put-if-absent
     _parts/<job>/<shard>                  .npz of a job that has not ended, put-if-absent
+    _drafts/<job>/<project>/<id>          names a dataset that a job has not finished writing
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from service.dataset_record import DatasetRecord
 from service.errors import DamagedDataset, Internal, UnknownDataset
 from service.ports import Draft, Page
 from service.storage.listing import Place, cut, position
-from service.storage.object_draft import ObjectDraft
+from service.storage.object_draft import DRAFTS, ObjectDraft, mark
 
 REMOVING = "removing"
 """Lies in a dataset while it is asked whether something needs it."""
@@ -66,8 +67,8 @@ class ObjectDatasets:
         self._counted: dict[str, tuple[float, int]] = {}
         """By project, when it was counted and what it held."""
 
-    def draft(self, project: str) -> Draft:
-        return ObjectDraft(self._store, self._root, project)
+    def draft(self, project: str, job: str | None = None) -> Draft:
+        return ObjectDraft(self._store, self._root, project, job)
 
     def commit(
         self,
@@ -88,6 +89,7 @@ class ObjectDatasets:
             np.save(codes, np.stack([column.codes for column in columns.values()]))
             self._put(f"{draft.folder}/codes.npy", codes.getvalue())
         self._put(f"{draft.folder}/dataset.json", record.model_dump_json().encode())
+        draft.forget()
         known = self.claim(draft.project, record)
         if known is None:
             self._grew(draft.project, record.id)
@@ -112,6 +114,7 @@ class ObjectDatasets:
         if isinstance(draft, ObjectDraft):
             draft.drop()
             self._remove(draft)
+            draft.forget()
 
     def _remove(self, draft: ObjectDraft) -> None:
         # the store does not list what a killed process has staged
@@ -265,6 +268,18 @@ class ObjectDatasets:
             return f"{project}/contents/{self.record(project, dataset).sha256}"
         except DamagedDataset:  # a claim that leads to nothing is taken over by the next upload
             return None
+
+    def drafting(self) -> list[str]:
+        return [folder.name for folder in (self._root / DRAFTS).glob("*")]
+
+    def abandon(self, job: str) -> None:
+        left = mark(self._root, job)
+        for named in left.glob("*/*"):
+            folder = self._root / _folder(named.parent.name, named.name)
+            if not (folder / "dataset.json").exists():
+                _delete(folder)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(left)
 
     def tidy(self, older_than: datetime) -> int:
         found = 0

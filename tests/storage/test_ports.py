@@ -80,7 +80,18 @@ def keep(
     name: str | None = None,
 ) -> tuple[DatasetRecord, bool]:  # fmt: skip
     """Write rows to a draft and commit it."""
-    draft = datasets.draft(project)
+    return commit_draft(datasets, datasets.draft(project), rows, ids, columns, name)
+
+
+def commit_rows(datasets: Any, draft: Any, rows: Any) -> DatasetRecord:
+    """The record of rows written to a draft."""
+    return commit_draft(datasets, draft, rows)[0]
+
+
+def commit_draft(
+    datasets: Any, draft: Any, rows: Any, ids: Any = None, columns: Any = None,
+    name: str | None = None,
+) -> tuple[DatasetRecord, bool]:  # fmt: skip
     labels = {key: Labels.of(values) for key, values in (columns or {}).items()}
     n = len(next(iter(labels.values()))) if rows is None else len(rows)
     if rows is not None:
@@ -368,6 +379,27 @@ def test_who_takes_long_to_ask_asks_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     assert datasets.remove("p", record.id, slow) is True
     assert len(asked) == 2
+
+
+def test_drafts_of_a_job_can_be_forgotten_when_it_has_died(tmp_path: Path) -> None:
+    """What it had finished stays, and so do drafts of others."""
+    datasets = ObjectDatasets(tmp_path)
+    done, left, other = (datasets.draft("p", job) for job in ("job_1", "job_1", "job_2"))
+    upload = datasets.draft("p")
+    for draft in (left, other, upload):
+        draft.spool().close()
+        (tmp_path / "p" / "datasets" / draft.id / "vectors.npy#1").write_bytes(b"half")
+    record = commit_rows(datasets, done, np.ones((2, 2), "<f4"))
+    assert sorted(datasets.drafting()) == ["job_1", "job_2"]
+    (tmp_path / "_drafts" / "job_1" / "p" / record.id).touch()  # it died between two steps
+    ObjectDatasets(tmp_path).abandon("job_1")
+    assert datasets.drafting() == ["job_2"]
+    there = {path.name for path in (tmp_path / "p" / "datasets").iterdir()}
+    assert there == {record.id, other.id, upload.id}
+    assert datasets.record("p", record.id) == record
+    datasets.discard(other)
+    assert datasets.drafting() == []
+    datasets.abandon("job_3")
 
 
 def test_only_drafts_that_nobody_writes_any_more_are_removed(tmp_path: Path) -> None:

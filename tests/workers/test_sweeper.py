@@ -15,9 +15,16 @@ from service.blocks import Plan
 from service.job import COMBINE, FETCH, WHOLE, Job, Pool, State, Step, new_id, now
 from service.storage.memory import memory_services
 from service.storage.object_reports import ObjectParts
+from service.storage.objects import ObjectDatasets
 from service.storage.queue import RqQueue, open_queue
 from service.storage.redis import RedisGates, RedisJobs
-from workers.sweeper import SETTLING, SWEEPS_PER_CLEANING, SWEEPS_WITHOUT_SHARD_WORKERS, Sweeper
+from workers.sweeper import (
+    SETTLING,
+    STOPPING,
+    SWEEPS_PER_CLEANING,
+    SWEEPS_WITHOUT_SHARD_WORKERS,
+    Sweeper,
+)
 
 SHARDS = 3
 DEADLINE_S = 60
@@ -39,11 +46,18 @@ def parts(tmp_path: Path) -> ObjectParts:
 
 
 @pytest.fixture
+def datasets(tmp_path: Path) -> ObjectDatasets:
+    return ObjectDatasets(tmp_path)
+
+
+@pytest.fixture
 def sweep(
-    redis: Redis, queue: RqQueue, jobs: RedisJobs, parts: ObjectParts
+    redis: Redis, queue: RqQueue, jobs: RedisJobs, parts: ObjectParts, datasets: ObjectDatasets
 ) -> Callable[[int], None]:
     """Sweep so many times."""
-    services = memory_services(jobs=jobs, gates=RedisGates(redis, 3600), queue=queue, parts=parts)
+    services = memory_services(
+        jobs=jobs, gates=RedisGates(redis, 3600), queue=queue, parts=parts, datasets=datasets
+    )
     sweeper = Sweeper(services, jobs, queue, 3600)
 
     def several(times: int) -> None:
@@ -186,6 +200,26 @@ def test_parts_are_removed_once_their_job_has_ended(
     jobs.change(ended.id, lambda job: job.moved(State.succeeded))
     sweep(SWEEPS_PER_CLEANING)
     assert parts.jobs() == [running.id]
+
+
+def test_drafts_are_removed_some_time_after_their_job_was_stopped(
+    sweep: Any, jobs: RedisJobs, datasets: ObjectDatasets, planned: Any, tmp_path: Path
+) -> None:
+    """Its process may write for a moment yet."""
+    running, stopped = planned(), planned()
+    for job_id in (running.id, stopped.id, "job_unknown"):
+        datasets.draft("p", job_id).spool().close()
+    sweep(SWEEPS_PER_CLEANING)
+    assert sorted(datasets.drafting()) == sorted([running.id, stopped.id])
+    jobs.change(stopped.id, lambda job: job.moved(State.cancelled))
+    sweep(SWEEPS_PER_CLEANING)
+    assert len(datasets.drafting()) == 2
+    jobs.change(
+        stopped.id, lambda job: job.model_copy(update={"finished_at": now() - STOPPING * 2})
+    )
+    sweep(SWEEPS_PER_CLEANING)
+    assert datasets.drafting() == [running.id]
+    assert len(list((tmp_path / "p" / "datasets").iterdir())) == 1
 
 
 @pytest.mark.parametrize(("started", "state"), [(None, "running"), (30, "running"), (90, "failed")])
