@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 N, D = int(os.environ.get("BENCH_ROWS", "1000000")), 384
+LEAST_RATIO = 0.6
 CHUNK = 1 << 20
 BARE = """
 import sys
@@ -108,6 +109,7 @@ def main() -> None:
             f"stored; a bare request.stream() to a file {size / best['bare']:.0f} MB/s; ratio "
             f"{best['bare'] / best['ours']:.2f}"
         )
+        assert best["bare"] / best["ours"] >= LEAST_RATIO
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +20,7 @@ from service.progress import Throttle
 from service.references import DatasetRef, SourceRef, Spec
 from service.request import parse_request
 from service.services import Services
+from service.source_page import SourcePage
 from service.source_reference import Provenance
 from service.uploads import commit, room
 
@@ -146,9 +149,7 @@ def read(services: Services, job: Job, value: SourceRef, tell: Tell) -> DatasetR
     try:
         writer = PageWriter(draft, limits)
         with services.sources.open(project, value.source, tell) as opened:
-            for page in opened.pages:
-                writer.add(page)
-                done = writer.rows + writer.missing
+            for done in _written(opened.pages, writer):
                 tell("import", done, max(done, opened.count or 0))
             after = opened.recount()
         refuse_gaps(opened, writer, after)
@@ -161,6 +162,20 @@ def read(services: Services, job: Job, value: SourceRef, tell: Tell) -> DatasetR
         raise
     log.info("source imported", dataset=record.id, rows=record.n, new=new, kind=about.kind)
     return record
+
+
+def _written(pages: Iterable[SourcePage], writer: PageWriter) -> Iterator[int]:
+    """Write each page while the next is read; how many rows have come, once for each."""
+    with ThreadPoolExecutor(1) as pool:
+        writing: Future[None] | None = None
+        for page in pages:
+            if writing is not None:
+                writing.result()
+                yield writer.rows + writer.missing
+            writing = pool.submit(writer.add, page)
+        if writing is not None:
+            writing.result()
+            yield writer.rows + writer.missing
 
 
 def _spec(given: Spec, about: Provenance) -> Spec:
