@@ -19,6 +19,8 @@ class Quotas:
     """Jobs of one project that have not ended: below the depth of the queue, so that others fit."""
     project_bytes: int = 1 << 38
     """Size of all datasets of one project."""
+    dataset_retention_s: int | None = None
+    """After so long without a use a dataset that nothing needs is deleted; None keeps it."""
 
 
 @dataclass(frozen=True)

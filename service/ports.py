@@ -71,7 +71,7 @@ class Datasets(Protocol):
         ...
 
     def usable(self, project: str, dataset: str) -> DatasetRecord:
-        """Metadata for what will need it: UnknownDataset also while it may be about to go."""
+        """Metadata for what will need it, a use; UnknownDataset also while it may be about to go."""
         ...
 
     def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
@@ -109,6 +109,10 @@ class Datasets(Protocol):
 
     def abandon(self, job: str) -> None:
         """Forget the drafts of a job, of which nobody writes any more."""
+        ...
+
+    def unused(self, since: datetime) -> list[tuple[str, str]]:
+        """Project and id of datasets whose last use, or coming, was before that time."""
         ...
 
     def tidy(self, older_than: datetime) -> int:

@@ -12,6 +12,8 @@ Every environment variable.
     ASSAY_JOB_DEADLINE_S           seconds a job may run                             (3600)
     ASSAY_JOB_ATTEMPTS             processes that may die on one job                 (3)
     ASSAY_JOB_RETENTION_S          seconds an ended job is kept                      (2592000)
+    ASSAY_DATASET_RETENTION_S      seconds without a use after which a dataset goes that no baseline
+                                   and no job needs; without it datasets stay
     ASSAY_QUEUE_DEPTH              jobs that may wait                                (10000)
     ASSAY_MAX_BODY_BYTES           largest upload                                    (8589934592)
     ASSAY_MAX_ROWS                 most rows of a dataset                            (100000000)
@@ -89,6 +91,7 @@ class Settings:
                 polls_per_minute=_number(env, "ASSAY_POLLS_PER_MINUTE", allowed.polls_per_minute),
                 project_jobs=_number(env, "ASSAY_PROJECT_JOBS", allowed.project_jobs),
                 project_bytes=_number(env, "ASSAY_PROJECT_BYTES", allowed.project_bytes),
+                dataset_retention_s=_number(env, "ASSAY_DATASET_RETENTION_S", 0) or None,
             ),
         )
 

@@ -17,6 +17,7 @@ NUMBERS = [
     "ASSAY_QUEUE_DEPTH", "ASSAY_MAX_BODY_BYTES", "ASSAY_MAX_ROWS", "ASSAY_MAX_DIMENSIONS",
     "ASSAY_UPLOADS_PER_MINUTE", "ASSAY_SUBMITS_PER_MINUTE", "ASSAY_POLLS_PER_MINUTE",
     "ASSAY_PROJECT_JOBS", "ASSAY_PROJECT_BYTES",
+    "ASSAY_DATASET_RETENTION_S",
 ]  # fmt: skip
 
 
@@ -59,7 +60,8 @@ def test_every_documented_variable_is_read(tmp_path: Path) -> None:
         found.limits.body_bytes, found.limits.rows, found.limits.dimensions,
         found.quotas.uploads_per_minute, found.quotas.submits_per_minute,
         found.quotas.polls_per_minute, found.quotas.project_jobs, found.quotas.project_bytes,
-    ] == list(range(11, 24))  # fmt: skip
+        found.quotas.dataset_retention_s,
+    ] == list(range(11, 25))  # fmt: skip
     documented = set(re.findall(r"^    ([A-Z_]+) ", settings.__doc__ or "", re.MULTILINE))
     assert documented == set(env)
 

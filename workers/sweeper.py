@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 import structlog
 from pydantic import ValidationError
 
-from service.errors import TimedOut
+from service.errors import DatasetInUse, TimedOut, UnknownDataset
 from service.importing import ready
 from service.job import COMBINE, Job, Pool, State, Step, first_step, job_of, now, steps
-from service.operations import Services, complete, fail
+from service.operations import Services, complete, fail, remove_dataset
 from service.storage.queue import RqQueue
 from service.storage.redis import RedisJobs
 
@@ -68,6 +69,7 @@ class Sweeper:
         if self._sweeps % SWEEPS_PER_TRIM == 1:
             if dead := self._services.datasets.tidy(now() - timedelta(seconds=DRAFT_RETENTION_S)):
                 log.info("drafts removed", count=dead)
+            self._remove_unused()
             self._jobs.trim(now() - timedelta(seconds=self._retention_s))
 
     def _look(self, job_id: str, held: bool, running: bool) -> set[Task]:
@@ -118,6 +120,14 @@ class Sweeper:
             job = self._jobs.find(job_id)
             if job is None or job.state.terminal:
                 self._services.parts.remove(job_id)
+
+    def _remove_unused(self) -> None:
+        kept_s = self._services.quotas.dataset_retention_s
+        if kept_s is None:
+            return
+        for project, dataset in self._services.datasets.unused(now() - timedelta(seconds=kept_s)):
+            with suppress(DatasetInUse, UnknownDataset):
+                remove_dataset(self._services, project, dataset)
 
     def _remove_drafts(self) -> None:
         """Those of jobs that were stopped, once their process has surely gone."""

@@ -76,6 +76,8 @@ class LimitsView(Model):
     """Unfinished jobs a project may have."""
     project_bytes: int
     """Size of all datasets a project may have."""
+    dataset_retention_s: int | None
+    """Seconds without a use after which a dataset that nothing needs is deleted; null keeps it."""
     used: UsageView
 
 
@@ -146,6 +148,7 @@ def limits(services: Use, caller: Reader) -> LimitsView:
         ),
         project_jobs=services.quotas.project_jobs,
         project_bytes=services.quotas.project_bytes,
+        dataset_retention_s=services.quotas.dataset_retention_s,
         used=UsageView(
             jobs=services.jobs.unfinished(caller.project),
             bytes=services.datasets.stored_bytes(caller.project),

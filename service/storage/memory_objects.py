@@ -51,6 +51,7 @@ class MemoryDatasets:
         self._by_content: dict[tuple[str, str], str] = {}
         self._by_body: dict[tuple[str, str], str] = {}
         self._removing: set[tuple[str, str]] = set()
+        self._used: dict[tuple[str, str], datetime] = {}
         self._lock = threading.Lock()
 
     def draft(self, project: str, job: str | None = None) -> Draft:
@@ -82,8 +83,10 @@ class MemoryDatasets:
         with self._lock:
             known = self._by_content.get((project, record.sha256), record.id)
             if known != record.id and (project, known) not in self._removing:
+                self._used[project, known] = now()
                 return self._stored[project, known][0], False
             self._by_content[project, record.sha256] = record.id
+            self._used[project, record.id] = now()
             self._stored[project, record.id] = (record, data)
             return record, True
 
@@ -102,7 +105,9 @@ class MemoryDatasets:
     def usable(self, project: str, dataset: str) -> DatasetRecord:
         if (project, dataset) in self._removing:
             raise UnknownDataset(f"Dataset `{dataset}` is being deleted.")
-        return self.record(project, dataset)
+        record = self.record(project, dataset)
+        self._used[project, dataset] = now()
+        return record
 
     def page(self, project: str, limit: int, cursor: str | None) -> Page[DatasetRecord]:
         stored = list(self._stored.items())
@@ -135,11 +140,15 @@ class MemoryDatasets:
                 return False
             with self._lock:
                 del self._stored[project, dataset]
+                self._used.pop((project, dataset), None)
                 if self._by_content[project, record.sha256] == dataset:
                     del self._by_content[project, record.sha256]
             return True
         finally:
             self._removing.discard((project, dataset))
+
+    def unused(self, since: datetime) -> list[tuple[str, str]]:
+        return [key for key in list(self._stored) if self._used.get(key, since) < since]
 
     def tidy(self, older_than: datetime) -> int:
         return 0

@@ -5,7 +5,8 @@ Datasets in an object store, and where everything lies in it.
     <project>/datasets/<id>/ids.json      ids, where rows have them
     <project>/datasets/<id>/columns.json  names and levels of columns
     <project>/datasets/<id>/codes.npy     (columns, n) int32
-    <project>/datasets/<id>/dataset.json  metadata, written last: its presence is the commit
+    <project>/datasets/<id>/dataset.json  metadata, written last: its presence is the commit, its time
+                                          the last use
     <project>/contents/<sha256>           id of the dataset with this content, put-if-absent
     <project>/bodies/<sha256>             id of the dataset an upload with this body became
     <project>/reports/<request_digest>    report bytes, put-if-absent
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import time
@@ -137,6 +139,8 @@ class ObjectDatasets:
         record = self.record(project, dataset)
         if _asked(self._root / _folder(project, dataset)):
             raise UnknownDataset(f"Dataset `{dataset}` is being deleted.")
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            os.utime(self._root / _folder(project, dataset) / "dataset.json")
         return record
 
     def _tell(self, project: str, dataset: str, file: str) -> None:
@@ -280,6 +284,14 @@ class ObjectDatasets:
                 _delete(folder)
         with suppress(FileNotFoundError):
             shutil.rmtree(left)
+
+    def unused(self, since: datetime) -> list[tuple[str, str]]:
+        found = []
+        for shown in self._root.glob("*/datasets/ds_*/dataset.json"):
+            with suppress(FileNotFoundError):  # removed meanwhile
+                if shown.stat().st_mtime < since.timestamp():
+                    found.append((shown.parts[-4], shown.parts[-2]))
+        return found
 
     def tidy(self, older_than: datetime) -> int:
         found = 0

@@ -142,7 +142,8 @@ def test_limits_are_those_of_the_service(knock: Any, services: Services) -> None
             "seed_contrasts": 2000,
         },
         "requests_per_minute": {"uploads": 1200, "submits": 6000, "polls": 30_000},
-        "project_jobs": 5000, "project_bytes": 2**38, "used": {"jobs": 0, "bytes": 0},
+        "project_jobs": 5000, "project_bytes": 2**38, "dataset_retention_s": None,
+        "used": {"jobs": 0, "bytes": 0},
     }  # fmt: skip
 
 

@@ -381,6 +381,23 @@ def test_who_takes_long_to_ask_asks_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(asked) == 2
 
 
+def test_a_dataset_is_unused_after_its_last_use(datasets: Any) -> None:
+    """To be asked for something new, or sent again, is a use; to be looked at is none."""
+    old, _ = keep(datasets, np.ones((2, 2), "<f4"))
+    new, _ = keep(datasets, np.ones((3, 2), "<f4"))
+    time.sleep(0.02)
+    then = now()
+    time.sleep(0.02)
+    assert set(datasets.unused(then)) == {("p", old.id), ("p", new.id)}
+    datasets.record("p", old.id)
+    datasets.load("p", old.id)
+    datasets.usable("p", new.id)
+    assert datasets.unused(then) == [("p", old.id)]
+    assert keep(datasets, np.ones((2, 2), "<f4")) == (old, False)
+    assert datasets.unused(then) == []
+    assert set(datasets.unused(now() + timedelta(seconds=1))) == {("p", old.id), ("p", new.id)}
+
+
 def test_drafts_of_a_job_can_be_forgotten_when_it_has_died(tmp_path: Path) -> None:
     """What it had finished stays, and so do drafts of others."""
     datasets = ObjectDatasets(tmp_path)

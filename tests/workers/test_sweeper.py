@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +15,10 @@ import pytest
 from redis import Redis
 from rq import Worker
 
+from service.allowance import Quotas
 from service.blocks import Plan
 from service.job import COMBINE, FETCH, WHOLE, Job, Pool, State, Step, new_id, now
+from service.operations import Services, Upload
 from service.storage.memory import memory_services
 from service.storage.object_reports import ObjectParts
 from service.storage.objects import ObjectDatasets
@@ -51,13 +57,17 @@ def datasets(tmp_path: Path) -> ObjectDatasets:
 
 
 @pytest.fixture
-def sweep(
+def services(
     redis: Redis, queue: RqQueue, jobs: RedisJobs, parts: ObjectParts, datasets: ObjectDatasets
-) -> Callable[[int], None]:
-    """Sweep so many times."""
-    services = memory_services(
+) -> Services:
+    return memory_services(
         jobs=jobs, gates=RedisGates(redis, 3600), queue=queue, parts=parts, datasets=datasets
     )
+
+
+@pytest.fixture
+def sweep(services: Services, queue: RqQueue, jobs: RedisJobs) -> Callable[[int], None]:
+    """Sweep so many times."""
     sweeper = Sweeper(services, jobs, queue, 3600)
 
     def several(times: int) -> None:
@@ -200,6 +210,26 @@ def test_parts_are_removed_once_their_job_has_ended(
     jobs.change(ended.id, lambda job: job.moved(State.succeeded))
     sweep(SWEEPS_PER_CLEANING)
     assert parts.jobs() == [running.id]
+
+
+@pytest.mark.parametrize("kept_s", [None, 60])
+def test_datasets_that_nothing_needs_go_when_their_time_is_up(
+    kept_s: int | None, services: Services, queue: RqQueue, jobs: RedisJobs, tmp_path: Path
+) -> None:
+    """Where the operator has set one; a baseline stays, and what was used since."""
+    ids = {}
+    for name, value in (("idle", 1), ("baseline", 2), ("used", 3)):
+        upload = Upload(services, "p", "application/json")
+        upload.feed(json.dumps({"vectors": [[value, 1]]}).encode())
+        ids[name] = upload.finish()[0].id
+        shown = tmp_path / "p" / "datasets" / ids[name] / "dataset.json"
+        os.utime(shown, (past := time.time() - 61, past))
+    services.baselines.set("p", "prod", ids["baseline"], None)
+    services.datasets.usable("p", ids["used"])
+    kept = replace(services, quotas=Quotas(dataset_retention_s=kept_s))
+    Sweeper(kept, jobs, queue, 3600).sweep()
+    left = {one.id for one in services.datasets.page("p", 10, None).items}
+    assert left == set(ids.values()) - ({ids["idle"]} if kept_s else set())
 
 
 def test_drafts_are_removed_some_time_after_their_job_was_stopped(
