@@ -64,7 +64,8 @@ check: $(VENV)/.dev  ## Formatting, lint, types, import directions
 	$(BIN) -c 'from importlinter.cli import lint_imports_command as run; run()'
 
 test: $(VENV)/.dev  ## All tests that need nothing but wheels and the embedded server
-	$(BIN) -m pytest --ignore=tests/stores
+	$(BIN) -m pytest --ignore=tests/stores -m "not processes" -n auto --maxprocesses 4 --dist loadfile
+	$(BIN) -m pytest --ignore=tests/stores -m processes
 
 test-stores: $(VENV)/.stores  ## Tests against real stores, each started by the tests
 	$(BIN) -m pytest tests/stores
