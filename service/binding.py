@@ -69,7 +69,7 @@ def _store(
     if isinstance(value, InlineRelevance):
         column = as_cells(value.values)
     else:
-        column = Labels.from_json(value.values)
+        column = Labels.of(value.values)
     if not len(column):
         raise InvalidRequest(f"`{name}` has no values.")
     services.limits.refuse_rows(len(column))

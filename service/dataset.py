@@ -16,7 +16,6 @@ from service.errors import DuplicateIds, Fault, InvalidRequest, ShapeMismatch, f
 from service.references import Label, Spec
 
 Rows = NDArray[np.generic]
-BEYOND_INTEGERS = 2.0**63
 LONGEST_ID = 512
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 DTYPES = ("float16", "float32", "float64", "int8")
@@ -42,18 +41,6 @@ class Labels:
             for value in values
         ]
         return cls(tuple(value for _, value in seen), np.array(codes, dtype=np.int32))
-
-    @classmethod
-    def from_json(cls, values: Iterable[Label | None]) -> Labels:
-        """The same of decoded JSON, where integers beyond 64 bits have become equal floats."""
-        labels = cls.of(values)
-        for level in labels.levels:
-            if isinstance(level, float) and abs(level) >= BEYOND_INTEGERS:
-                raise InvalidRequest(
-                    f"The label {level:.17g} is beyond 64-bit integers, where neighbours are merged; "
-                    "send such labels as strings."
-                )
-        return labels
 
     def __len__(self) -> int:
         return len(self.codes)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from service.errors import (
     MalformedPayload,
     PayloadTooLarge,
     ShapeMismatch,
+    pointer_to,
 )
 from service.formats.reader import Limits, Options, Parsed, RowWriter, Sink
 from service.redaction import KEPT
@@ -33,6 +36,9 @@ from service.references import (
 from service.request import invalid
 
 SHOWN = 10
+OF_VECTORS = ("vectors", "embedding")
+"""Keys of numbers that are floats however they are written."""
+SIGNED, UNSIGNED = -(2**63), 2**64
 _NUMBERS: TypeAdapter[list[list[float]]] = TypeAdapter(
     list[list[float]], config=ConfigDict(strict=True, allow_inf_nan=False)
 )
@@ -96,7 +102,7 @@ class JsonReader:
             body = DatasetBody.model_validate({**content, "vectors": rows if encoded else None})
         except ValidationError as error:
             raise invalid(error, content, kind=DatasetBody) from None
-        columns = {name: Labels.from_json(values) for name, values in body.columns.items()}
+        columns = {name: Labels.of(values) for name, values in body.columns.items()}
         ids = None if body.ids is None else tuple(body.ids)
         if rows is None:
             parsed = _columns_alone(columns, self._limits)
@@ -108,11 +114,51 @@ class JsonReader:
 
 
 def decode_json(data: bytes) -> Any:
-    """JSON content; NaN and Infinity are no JSON and are refused."""
+    """JSON content; NaN and Infinity are no JSON and are refused, and labels are never rounded."""
     try:
-        return orjson.loads(data)
+        content = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise MalformedPayload(f"The body is not JSON: {error}.") from None
+    if next(_large(content), None) is not None:
+        _refuse_rounded(data)
+    return content
+
+
+def _refuse_rounded(data: bytes) -> None:
+    """Integers beyond 64 bits have become floats, as large ones that were written as floats are."""
+    try:
+        exact = json.loads(data)
+    except RecursionError:
+        raise MalformedPayload("The body is nested too deeply.") from None
+    wide = [(at, value) for at, value in _large(exact) if isinstance(value, int)]
+    if wide:
+        raise InvalidRequest(
+            f"The integer {str(wide[0][1])[:40]} is beyond 64 bits, where neighbours are merged.",
+            [Fault(pointer=at, message="send such labels as strings") for at, _ in wide[:SHOWN]],
+        )
+
+
+def _large(content: Any) -> Iterator[tuple[str, int | float]]:
+    """Places and values of floats from 2^63 and integers beyond 64 bits, those of vectors aside."""
+    waiting = [("", content)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, (dict, list)):
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            inside = [
+                (at + pointer_to(key), one)
+                for key, one in parts
+                if key not in OF_VECTORS and (isinstance(one, (dict, list)) or _is_large(one))
+            ]
+            waiting += reversed(inside)
+        elif _is_large(value):
+            yield at, value
+
+
+def _is_large(value: Any) -> bool:
+    if isinstance(value, float):
+        return abs(value) >= -SIGNED
+    return isinstance(value, int) and not SIGNED <= value < UNSIGNED
 
 
 def write_rows(vectors: Any, sink: Sink, limits: Limits) -> Parsed:
@@ -133,7 +179,7 @@ def inline_rows(inline: InlineVectors, sink: Sink, limits: Limits) -> Parsed:
 
 def inline_columns(inline: InlineTable, limits: Limits) -> Parsed:
     """The columns of a table inside a job request."""
-    columns = {name: Labels.from_json(values) for name, values in inline.columns.items()}
+    columns = {name: Labels.of(values) for name, values in inline.columns.items()}
     parsed = _columns_alone(columns, limits)
     ids = None if inline.ids is None else tuple(inline.ids)
     return Parsed(**{**vars(parsed), "ids": ids})

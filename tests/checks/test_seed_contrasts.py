@@ -64,20 +64,53 @@ def refused(runs: Dataset, params: dict[str, Any]) -> AssayError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("differences", "mean", "low", "high", "digits"),
-    [(NEIGHBOURS, 19.1848, 9.1023, 29.2673, 4), (PROBE, 0.30, -0.08, 0.68, 2)],
-)
-def test_published_differences_give_the_published_intervals(
-    differences: list[float], mean: float, low: float, high: float, digits: int
-) -> None:
-    """Five seeds of a study of collapse: mean and Student-t interval as printed."""
+PUBLISHED = {
+    "accuracy, stop-gradient without SIGReg": (PROBE, "0.30 -0.08 0.68"),
+    "accuracy, stop-gradient without projector": (
+        [0.525, 0.925, 0.075, 0.887, 0.838], "0.65 0.21 1.09",
+    ),
+    "accuracy, stop-gradient with projector": (
+        [0.412, 0.075, 0.613, 0.613, 1.000], "0.54 0.12 0.96",
+    ),
+    "accuracy, projector with stop-gradient": (
+        [-0.038, 0.025, 0.450, 0.100, 0.375], "0.18 -0.09 0.45",
+    ),
+    "accuracy, projector without stop-gradient": (
+        [0.075, 0.875, -0.087, 0.375, 0.213], "0.29 -0.17 0.75",
+    ),
+    "P@10, stop-gradient without SIGReg": (NEIGHBOURS, "19.18 9.10 29.27"),
+    "P@10, stop-gradient without projector": (
+        [0.148, 0.071, 0.841, 1.474, -1.154], "0.28 -0.94 1.50",
+    ),
+    "P@10, stop-gradient with projector": (
+        [2.323, 1.759, 1.709, 1.655, 1.058], "1.70 1.14 2.26",
+    ),
+    "P@10, projector with stop-gradient": (
+        [0.376, 0.162, 0.078, 0.804, 0.936], "0.47 -0.00 0.95",
+    ),
+    "P@10, projector without stop-gradient": (
+        [-1.799, -1.525, -0.790, 0.623, -1.275], "-0.95 -2.14 0.23",
+    ),
+}  # fmt: skip
+"""Differences by seed in percentage points, and the mean and interval a study of collapse prints."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_differences_give_the_published_intervals(name: str) -> None:
+    """All ten contrasts of the study, as printed."""
+    differences, printed = PUBLISHED[name]
     found = one(asked(table(**pairs(differences, [0.0] * 5)), ONE)[0])
     interval = found.mean.interval
-    assert round(found.mean.estimate, digits) == mean
-    assert (round(interval.low, digits), round(interval.high, digits)) == (low, high)
+    assert f"{found.mean.estimate:.2f} {interval.low:.2f} {interval.high:.2f}" == printed
     assert (interval.method, interval.unit, interval.resamples) == ("student_t", "seed", 5)
     assert [row.difference for row in found.differences] == differences
+
+
+def test_a_published_interval_is_right_to_four_digits() -> None:
+    """19.1848 [9.1023, 29.2673], by hand from the differences."""
+    found = one(asked(table(**pairs(NEIGHBOURS, [0.0] * 5)), ONE)[0]).mean
+    ends = (found.estimate, found.interval.low, found.interval.high)
+    assert ends == pytest.approx((19.1848, 9.1023, 29.2673), abs=5e-5)
 
 
 @given(
@@ -346,15 +379,18 @@ def request(columns: dict[str, Any], **params: Any) -> dict[str, Any]:
     }
 
 
-def test_inline_and_uploaded_tables_give_one_answer(store: Any, ended: Any, services: Any) -> None:
+@pytest.mark.parametrize("values", [PROBE, [1e150, -1e150, 1e19, -3e20, 7.5]])
+def test_inline_and_uploaded_tables_give_one_answer(
+    values: list[float], store: Any, ended: Any, services: Any
+) -> None:
     """CSV cells are strings and numbers are read from them; only the labels keep their type."""
     text = "condition,seed,m\n" + "".join(
         f"{name},{seed},{value}\n"
-        for name, some in (("A", PROBE), ("B", [0] * 5))
+        for name, some in (("A", values), ("B", [0] * 5))
         for seed, value in enumerate(some)
     )
     uploaded = ended({**request({}), "inputs": {"runs": {"dataset": store(text).id}}})
-    inline = ended(request(pairs(PROBE, [0] * 5)))
+    inline = ended(request(pairs(values, [0] * 5)))
     reports = []
     for job in (uploaded, inline):
         assert job.problem is None

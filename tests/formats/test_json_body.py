@@ -217,6 +217,33 @@ def test_the_largest_and_smallest_numbers_survive(read: Any) -> None:
     assert math.copysign(1, got[0, 3]) == -1
 
 
+def test_large_numbers_written_as_floats_are_labels_and_integers_beyond_64_bits_are_not(
+    read: Any,
+) -> None:
+    """The same number, spelled both ways; as a coordinate either is a number."""
+    text = '{"columns": {"a": [%s, 1.5], "b": [1, %s]}}'
+    parsed, _ = read(JSON, (text % ("1e19", "-1e150")).encode())
+    assert parsed.columns["a"].numbers.tolist() == [1e19, 1.5]
+    assert parsed.columns["b"].numbers.tolist() == [1, -1e150]
+    parsed, _ = read(JSON, (text % (2**64 - 1, -(2**63))).encode())
+    assert parsed.columns["a"].levels == (2**64 - 1, 1.5)
+    assert parsed.columns["b"].levels == (1, -(2**63))
+    with pytest.raises(InvalidRequest, match=f"{10**30} is beyond 64 bits") as caught:
+        read(JSON, (text % (10**30, -(2**63) - 1)).encode())
+    assert [fault.pointer for fault in caught.value.faults] == ["/columns/a/0", "/columns/b/1"]
+    parsed, got = read(JSON, b'{"vectors": [[1e19, %d]], "columns": {"g": [1e19]}}' % 10**30)
+    assert got.tolist() == [[1e19, 1e30]]
+    assert parsed.columns["g"].levels == (1e19,)
+
+
+@pytest.mark.parametrize("depth", [100, 1000])
+def test_a_large_number_deep_inside_is_found_or_malformed(depth: int) -> None:
+    """Deeper than one reader follows and the other does not."""
+    wide = b"[" * depth + b"%d" % 2**64 + b"]" * depth
+    with pytest.raises((InvalidRequest, MalformedPayload)):
+        decode_json(wide)
+
+
 def test_a_body_over_the_limit_is_refused_when_it_arrives(read: Any) -> None:
     """At the piece that passes the limit, not at the end."""
     whole = body({"vectors": [[1.0] * 100]})
