@@ -66,10 +66,8 @@ def column_of(
 def _store(
     services: Services, project: str, name: str, value: InlineColumn | InlineRelevance
 ) -> ColumnRef:
-    if isinstance(value, InlineRelevance):
-        column = as_cells(value.values)
-    else:
-        column = Labels.of(value.values)
+    relevant = isinstance(value, InlineRelevance)
+    column = as_cells(value.values) if relevant else Labels.of(value.values)
     if not len(column):
         raise InvalidRequest(f"`{name}` has no values.")
     services.limits.refuse_rows(len(column))

@@ -108,6 +108,20 @@ class Design:
             total *= _multinomial(counts_of_stratum)
         return float(total)
 
+    @property
+    def renamings(self) -> int:
+        """
+        Labellings that differ from one only in the names of groups; the same number for each.
+
+        Groups may change names where they hold as many items in every stratum.
+        """
+        parts = len(self.strata) - 1
+        stratum = np.repeat(np.arange(parts), np.diff(self.strata))
+        held = np.zeros((len(self.groups) - 1, parts), dtype=np.int64)
+        np.add.at(held, (self.labels, stratum), 1)
+        alike = np.unique(held, axis=0, return_counts=True)[1]
+        return math.prod(math.factorial(int(count)) for count in alike)
+
     def arrangements(self, key: NDArray[np.uint64], first: int, count: int) -> Items:
         """Random arrangements number first .. first + count - 1, (count, u)."""
         out = np.empty((count, self.items), dtype=np.uint32)

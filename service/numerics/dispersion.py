@@ -170,8 +170,8 @@ def dispersion_test(
         b, done = b + hits, done + size
         step(done, count)
     if exact and float(_statistics(x, squares, design, identity)[0]) < seen * (1 - TIE):
-        b += 1  # the data are one of all arrangements and reach themselves
-    return PermutationTest.of(b, count, exact, level)
+        b += design.renamings  # the data, by any names of groups, reach themselves
+    return PermutationTest.of(b, count, exact, level, renamings=design.renamings)
 
 
 def _lengths(x: Slabs, squares: Floats, design: Design, arrangements: Items) -> Floats:

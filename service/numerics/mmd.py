@@ -216,7 +216,7 @@ def gaussian_test(
         b += int(np.count_nonzero(~(found < threshold)))
     if seen is None:
         raise ValueError("A permutation test needs an arrangement.")
-    return MmdTest(seen, PermutationTest.of(b, count, exact, level))
+    return MmdTest(seen, PermutationTest.of(b, count, exact, level, renamings=design.renamings))
 
 
 def _passes(
@@ -349,4 +349,6 @@ def linear_test(
 
     slack = TIE * float(squares.sum() / sizes.sum())
     key = stream_key(seed, "permutation")
-    return permuted(values, slack, design, permutations, key, level, threads, step)
+    return permuted(
+        values, slack, design, permutations, key, level, threads, step, renamings=design.renamings
+    )

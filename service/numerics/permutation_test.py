@@ -22,7 +22,8 @@ class PermutationTest:
         b, and B or N.
     exact : bool
     p_min : float
-        The smallest p there could have been.
+        The smallest p there could have been: an exact test whose statistic does not know the names
+        of groups reaches all `renamings` of an arrangement with it.
     above : int or None
         How many lie above the data by more than a tie, where they were counted.
     """
@@ -44,9 +45,10 @@ class PermutationTest:
         exact: bool,
         level: float,
         above: int | None = None,
+        renamings: int = 1,
     ) -> PermutationTest:
         if exact:
-            p, least = exceedances / permutations, 1 / permutations
+            p, least = exceedances / permutations, renamings / permutations
             return cls(p, None, None, exceedances, permutations, True, least, above)
         low, high = clopper_pearson(exceedances, permutations, level)
         p = (exceedances + 1) / (permutations + 1)

@@ -807,7 +807,7 @@ def test_units_move_together_and_count_once() -> None:
     got = structured(x, groups, {**RAW, "dispersion_test": True}, units=units)
     m = got.models["m"]
     assert got.labellings == 6
-    assert (m.p.exact, m.p.estimate, m.p.p_min) == (True, 2 / 6, 1 / 6)
+    assert (m.p.exact, m.p.estimate, m.p.p_min) == (True, 2 / 6, 2 / 6)
     assert is_null(m.dispersion, "p") == "units_given"
     uneven = structured(x, groups, RAW, units=[0, 0, 0, 0, 1, 1, *units[6:]]).models["m"]
     assert is_null(uneven, "r2_expected") == "unequal_units"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from math import factorial, prod
 from typing import Any
 
@@ -59,6 +60,23 @@ def labels_of_rows(design: Design, arrangement: Array) -> tuple[int, ...]:
     out = np.empty(len(design.rows), int)
     out[design.rows] = np.repeat(of_item, design.sizes)
     return tuple(out.tolist())
+
+
+def partition_of(labelling: tuple[int, ...]) -> frozenset[frozenset[int]]:
+    """Which rows stand together, whatever the names."""
+    return frozenset(
+        frozenset(i for i, own in enumerate(labelling) if own == name) for name in set(labelling)
+    )
+
+
+@given(restricted())
+def test_every_labelling_has_as_many_renamings(made: tuple[Array, Array, Array]) -> None:
+    """Counted among all labellings: those that divide the rows in the same way."""
+    codes, strata, units = made
+    found = brute_labellings(codes, strata, units)
+    assume(len(found) > 1)
+    counts = Counter(partition_of(labelling) for labelling in found)
+    assert set(counts.values()) == {Design.of(codes, strata, units).renamings}
 
 
 @given(restricted(), st.integers(1, 50))

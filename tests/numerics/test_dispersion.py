@@ -236,7 +236,9 @@ def test_the_p_counts_arrangements_of_residual_vectors(
         else:
             reached += f >= seen * (1 - 1e-9)
     assert (got.permutations, got.exact) == (len(drawn), exact)
-    assert reached + exact <= got.exceedances <= reached + swapped  # the data reach themselves
+    themselves = swapped if exact else 0  # by any names of groups
+    assert reached + themselves <= got.exceedances <= reached + swapped
+    assert got.p_min == (swapped / len(drawn) if exact else 1 / (permutations + 1))
     b = got.exceedances
     assert got.p == (b / len(drawn) if exact else (b + 1) / (permutations + 1))
 

@@ -113,6 +113,7 @@ def test_exact_p_values_count_every_labelling(seed: int, grouped: bool) -> None:
         seen = by_loops(k, codes, owner)
         assert (found.exact, found.permutations) == (True, len(values))
         assert found.exceedances == sum(value >= seen - 1e-10 for value in values)
+        assert found.p_min == sum(value >= max(values) - 1e-10 for value in values) / len(values)
 
 
 def test_with_single_rows_the_linear_kernel_is_the_dot_product() -> None:
