@@ -50,7 +50,7 @@ def prepare(
             for name in with_ids[1:]:
                 ready[name] = _aligned(ready[with_ids[0]], ready[name])
         if params.on_bad_rows == "drop":
-            keep = np.logical_and.reduce([_good(ready[name].data) for name in names])
+            keep = np.logical_and.reduce([_good(ready[name], params) for name in names])
             if gone := int(np.count_nonzero(~keep)):
                 warnings.append(_dropped(names, ready[(with_ids or names)[0]], keep, gone))
                 least = max(
@@ -144,8 +144,9 @@ def _aligned(lead: Loaded, other: Loaded) -> Loaded:
     return replace(other, data=Dataset(rows, lead.ids, {}, other.data.spec), ids=lead.ids)
 
 
-def _good(data: Dataset | Labels) -> NDArray[np.bool_]:
-    """Rows that are finite, not zero and labelled."""
+def _good(one: Loaded, params: Params) -> NDArray[np.bool_]:
+    """Rows that are finite, not zero where that is no row to use, and labelled."""
+    data = one.data
     if isinstance(data, Labels):
         present: NDArray[np.bool_] = data.codes >= 0
         return present
@@ -156,5 +157,6 @@ def _good(data: Dataset | Labels) -> NDArray[np.bool_]:
     for which in blocks(*rows.shape):
         facts = row_facts(rows[which], which.start)
         good[facts.non_finite] = False
-        good[facts.zero] = False
+        if not one.slot.takes_zeros(params):
+            good[facts.zero] = False
     return good

@@ -97,7 +97,7 @@ def refuse(
     for one in roles:
         _refuse_sizes(check, one, params)
         if params.on_bad_rows == "error":
-            _refuse_bad_rows(one, store)
+            _refuse_bad_rows(one, params, store)
     for one in given.values():
         if one.slot.kind == "relevance":
             _refuse_relevance(one, given, params, store)
@@ -302,14 +302,15 @@ def _refuse_sizes(check: Check, one: Given, params: Params) -> None:
         )
 
 
-def _refuse_bad_rows(one: Given, store: Store) -> None:
+def _refuse_bad_rows(one: Given, params: Params, store: Store) -> None:
     facts = one.record.facts
     if facts is None:
         return
     faults: list[tuple[type[AssayError], str, Found]] = [
         (NonFiniteRows, "hold NaN or infinity", facts.non_finite_rows),
-        (ZeroRows, "are zero and have no direction", facts.zero_rows),
     ]
+    if not one.slot.takes_zeros(params):
+        faults.append((ZeroRows, "are zero and have no direction", facts.zero_rows))
     for error, what, found in faults:
         if found.count:
             ids = store.ids(one.record)

@@ -175,7 +175,8 @@ class Params(Model):
     level: float = Field(default=0.95, ge=0.5, le=0.999999)
     """Coverage of every interval, two-sided."""
     on_bad_rows: Literal["error", "drop"] = "error"
-    """Refuse non-finite rows, zero rows and missing labels, or drop and count them."""
+    """Refuse non-finite rows, zero rows where a direction is needed and missing labels, or drop and
+    count them."""
     align_by_ids: bool = False
     """Match paired inputs by equal ids in any order, not by position."""
     census: bool = False

@@ -18,6 +18,7 @@ def vectors(
     least: int = 1,
     more_than: str | None = None,
     wider_than: str | None = None,
+    directed: bool | str = True,
     default: Any = ...,
 ) -> Any:
     """
@@ -25,13 +26,15 @@ def vectors(
 
     Roles and columns with the same `rows` are paired: row i of one belongs to row i of the other. It
     needs `least` rows, more than the parameter named `more_than` says, and more dimensions than the
-    smallest number of the list named `wider_than`.
+    smallest number of the list named `wider_than`. Where `directed`, or the parameter of that name, is
+    true, every row needs a direction: none may be zero.
     """
     extra: dict[str, Any] = {
         "rows": rows,
         "least": least,
         "more_than": more_than,
         "wider_than": wider_than,
+        "directed": directed,
     }
     return Field(default=default, json_schema_extra=extra)
 
@@ -46,14 +49,15 @@ def models(
     parts: Mapping[str, str] | None = None,
     spare: tuple[str, ...] = (),
     as_many_as: Mapping[str, str] | None = None,
+    directed: bool | str = True,
 ) -> Any:
     """
     Declare a role that takes `few` to `most` models over the same rows, by name.
 
-    `least` and `more_than` are about their rows, as for `vectors`. A model of several matrices names
-    them in `parts`, each with a sentence on what it holds; each is a row set of its own. Those in
-    `spare` may be left out, by all models or none. A part in `as_many_as` needs as many rows as that
-    parameter says.
+    `least`, `more_than` and `directed` are about their rows, as for `vectors`. A model of several
+    matrices names them in `parts`, each with a sentence on what it holds; each is a row set of its own.
+    Those in `spare` may be left out, by all models or none. A part in `as_many_as` needs as many rows
+    as that parameter says.
     """
     several: Any = dict(parts or {})
     deep: Any = dict(as_many_as or {})
@@ -64,6 +68,7 @@ def models(
         "few": few,
         "most": most,
         "more_than": more_than,
+        "directed": directed,
     }
     left_out: Any = list(spare)
     return Field(
@@ -166,6 +171,8 @@ class Slot:
     """The parameter, a list of numbers, it needs as many rows as."""
     deep: tuple[tuple[str, str], ...] = ()
     """The same by part."""
+    directed: bool | str = True
+    """Whether its rows need a direction, or the parameter that says so."""
 
     @property
     def several(self) -> bool:
@@ -199,6 +206,11 @@ class Slot:
             return max(self.least, *asked)
         return self.least if self.more_than is None else getattr(params, self.more_than) + 1
 
+    def takes_zeros(self, params: Params) -> bool:
+        """Whether rows may be zero under these parameters."""
+        named = isinstance(self.directed, str)
+        return not (getattr(params, str(self.directed)) if named else self.directed)
+
 
 @cache
 def slots(inputs: type[Inputs]) -> tuple[Slot, ...]:
@@ -229,6 +241,7 @@ def slots(inputs: type[Inputs]) -> tuple[Slot, ...]:
             most=declared.get("most"),
             more_than=declared.get("more_than"),
             wider_than=declared.get("wider_than"),
+            directed=declared.get("directed", True),
         )
     return tuple(found.values())
 

@@ -9,6 +9,7 @@ import pytest
 
 from service.check import Params
 from service.checks.cosine_floor import cosine_floor
+from service.checks.drift import drift
 from service.checks.geometry import geometry
 from service.dataset import Dataset, Labels
 from service.errors import (
@@ -82,6 +83,18 @@ def test_bad_rows_leave_all_paired_inputs_together_and_no_other() -> None:
     assert "r01, r04, r07" in paired.message
     assert mean.where == "inputs/fit_a"
     assert "2 of 12" in mean.message
+
+
+def test_zero_rows_stay_where_none_needs_a_direction() -> None:
+    """Dropped as unit rows, kept as given; NaN goes either way."""
+    rows = X.copy()
+    rows[1], rows[4] = 0, np.nan
+    for normalise, left in ((True, 10), (False, 11)):
+        inputs, warnings = ready(
+            drift, {**DROP, "normalise": normalise}, baseline=(rows, None), batch=(X, None)
+        )
+        assert (inputs.baseline.n, inputs.batch.n) == (left, 12)
+        assert f"{12 - left} of 12" in warnings[0].message
 
 
 def test_dropping_says_the_first_ten_of_many() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from service.checks.compression import compression
 from service.checks.cosine_floor import cosine_floor
+from service.checks.drift import drift
 from service.checks.geometry import geometry
+from service.checks.group_structure import group_structure
 from service.errors import (
     DimensionMismatch,
     IdsMismatch,
@@ -110,6 +112,25 @@ def test_bad_rows_are_refused_or_left_to_be_dropped(
         assert (fault.count, fault.rows) == (11, [str(i) for i in range(1, 11)])
         assert "drop" in fault.message
         check_metadata(cosine_floor, DROP, **inputs)
+
+
+def test_zero_rows_are_refused_only_where_a_direction_is_needed(check_metadata: Any) -> None:
+    """By slot, and by the parameter that a slot names; rows that are not finite never pass."""
+    zero = X.copy()
+    zero[3] = 0
+    groups = labels(["a", "b"] * 6)
+    for check, inputs in (
+        (drift, {"baseline": zero, "batch": X}),
+        (drift, {"baseline": X, "batch": zero}),
+        (group_structure, {"models": zero, "groups": groups}),
+    ):
+        check_metadata(check, {"normalise": False}, **inputs)
+        with pytest.raises(ZeroRows):
+            check_metadata(check, {"normalise": True}, **inputs)
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(NonFiniteRows):
+        check_metadata(drift, {"normalise": False}, baseline=bad, batch=X)
 
 
 def test_bad_rows_are_named_by_their_ids(check_metadata: Any) -> None:

@@ -14,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.spatial.distance import pdist, squareform
 from scipy.stats._resampling import BootstrapResult
+from skbio import DistanceMatrix
+from skbio.stats.distance import permanova
 
 from service.check import Context
 from service.checks import CATALOGUE
@@ -795,6 +798,22 @@ def test_true_one_and_the_word_one_are_three_groups() -> None:
     assert got.groups == 3
     labels = [row.label for row in got.models["m"].groups]
     assert {(type(label), label) for label in labels} == {(bool, True), (int, 1), (str, "1")}
+
+
+def test_zero_rows_are_rows_where_nothing_is_normalised() -> None:
+    """scikit-bio on the same rows, and the definitions."""
+    x = np.random.default_rng(5).normal(size=(30, 4)) + np.repeat(np.eye(4)[:3], 10, axis=0)
+    x[[0, 1, 12]] = 0
+    names = np.repeat(list("abc"), 10)
+    m = structured(x, names, RAW).models["m"]
+    theirs = permanova(
+        DistanceMatrix(squareform(pdist(x)), [str(i) for i in range(30)]), names, permutations=0
+    )
+    assert m.pseudo_f == pytest.approx(theirs["test statistic"], rel=1e-10)
+    means = np.array([x[names == name].mean(axis=0) for name in "abc"]).repeat(10, axis=0)
+    total = np.square(x - x.mean(axis=0)).sum()
+    assert m.r2.estimate == pytest.approx(1 - np.square(x - means).sum() / total)
+    assert is_null(structured(0 * x, names, RAW).models["m"], "r2") == "zero_total"
 
 
 # --- designs, refusals, determinism -------------------------------------------------------------

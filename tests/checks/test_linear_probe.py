@@ -369,6 +369,33 @@ def test_features_of_any_scale_are_recovered_where_a_plain_fit_reads_chance() ->
     assert not other.models["one"].at_majority
 
 
+def test_zero_rows_are_rows_of_a_probe(services: Services, store: Callable[..., Any]) -> None:
+    """scikit-learn's pipeline on the same rows, in train, in test, and as rows of a job."""
+    x = X.copy()
+    x[[0, 4, 9, 11]] = 0  # test rows are every fifth from the third on
+    x[[3, 8, 13]] = 0
+    got, _ = probe(x, labels=NAMES, split=SPLIT, params={"c": 1})
+    wanted = by_hand(x[TRAIN], NAMES[TRAIN], x[TEST], 1) == NAMES[TEST]
+    assert (~x[TEST].any(axis=1)).sum() == 3
+    assert got.models["one"].accuracy.estimate == pytest.approx(wanted.mean())
+    column = store({"columns": {"label": NAMES.tolist(), "split": SPLIT.tolist()}}).id
+    body = {
+        "kind": "linear_probe",
+        "inputs": {
+            "rows": {"dataset": store(x).id},
+            "labels": {"dataset": column, "column": "label"},
+            "split": {"dataset": column, "column": "split"},
+        },
+        "params": {"c": 1, "on_bad_rows": "drop"},
+    }
+    job = submit(services, "default", parse_request(body))
+    perform(services, job.id)
+    report = json.loads(services.reports.get("default", job.request_digest))
+    assert report["results"]["test_rows"] == TEST.sum()
+    body["params"] = {"c": 1}
+    submit(services, "default", parse_request(body))
+
+
 def test_constant_dimensions_are_counted_and_tell_nothing() -> None:
     wide = np.hstack([X, np.full((200, 1), 0.1), np.zeros((200, 1))])
     params = {"c": 1.0}

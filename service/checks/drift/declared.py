@@ -22,9 +22,9 @@ UNCHANGED: tuple[Invariance, ...] = ("uniform_scale", "isometry", "similarity")
 
 
 class DriftInputs(Inputs):
-    baseline: Dataset = vectors(rows="baseline", least=2)
+    baseline: Dataset = vectors(rows="baseline", least=2, directed="normalise")
     """Rows that are known to be good."""
-    batch: Dataset = vectors(rows="batch", least=2)
+    batch: Dataset = vectors(rows="batch", least=2, directed="normalise")
     """Rows to compare with them, of the same number of dimensions; other items, so none is paired."""
     baseline_units: Labels | None = labels(of="baseline", least=2)
     """Which rows of the baseline belong together (document, user, session): they stay together."""

@@ -21,7 +21,7 @@ from service.checks.group_structure.labelled import Labelled
 
 
 @check(
-    version=2,
+    version=3,
     title="Dispersion between and within groups",
     question="How much of the variation lies between topics, intents, sources; in which model "
     "more; how surely?",

@@ -34,7 +34,7 @@ ZERO_WITHIN = Undefined(
 
 
 class GroupStructureInputs(Inputs):
-    models: dict[str, Dataset] = models(rows="rows", least=3)
+    models: dict[str, Dataset] = models(rows="rows", least=3, directed="normalise")
     """One to eight models over the same rows."""
     groups: Labels = labels(of="models", least=2, default=...)
     """What rows belong to: intent, topic, source question."""

@@ -41,7 +41,7 @@ NOT_ESTIMABLE = Undefined(code="not_estimable", message="No spread, or too few u
 
 
 @check(
-    version=1,
+    version=2,
     title="What can a linear classifier recover?",
     question="What can a linear classifier recover, label by label, in which model more, and did "
     "its optimiser finish?",

@@ -33,6 +33,7 @@ class LinearProbeInputs(Inputs):
         },
         spare=("test",),
         least=2,
+        directed=False,
     )
     """Encoders to probe, each with its vectors of the same rows, and of the same test rows."""
     labels: Labels = column(of="models.rows", least=2, default=...)
