@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -117,10 +118,11 @@ class Design:
         """
         parts = len(self.strata) - 1
         stratum = np.repeat(np.arange(parts), np.diff(self.strata))
-        held = np.zeros((len(self.groups) - 1, parts), dtype=np.int64)
-        np.add.at(held, (self.labels, stratum), 1)
-        alike = np.unique(held, axis=0, return_counts=True)[1]
-        return math.prod(math.factorial(int(count)) for count in alike)
+        cells, held = np.unique(self.labels * parts + stratum, return_counts=True)
+        group, where = np.divmod(cells, parts)
+        ends = np.flatnonzero(np.diff(group)) + 1
+        alike = Counter(cell.tobytes() for cell in np.split(np.stack([where, held], axis=1), ends))
+        return math.prod(map(math.factorial, alike.values()))
 
     def arrangements(self, key: NDArray[np.uint64], first: int, count: int) -> Items:
         """Random arrangements number first .. first + count - 1, (count, u)."""

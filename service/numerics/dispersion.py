@@ -169,9 +169,10 @@ def dispersion_test(
     for size, hits in ordered_map(judge, source, threads):
         b, done = b + hits, done + size
         step(done, count)
+    same = design.renamings if exact else 1
     if exact and float(_statistics(x, squares, design, identity)[0]) < seen * (1 - TIE):
-        b += design.renamings  # the data, by any names of groups, reach themselves
-    return PermutationTest.of(b, count, exact, level, renamings=design.renamings)
+        b += same  # the data, by any names of groups, reach themselves
+    return PermutationTest.of(b, count, exact, level, renamings=same)
 
 
 def _lengths(x: Slabs, squares: Floats, design: Design, arrangements: Items) -> Floats:

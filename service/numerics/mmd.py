@@ -216,7 +216,8 @@ def gaussian_test(
         b += int(np.count_nonzero(~(found < threshold)))
     if seen is None:
         raise ValueError("A permutation test needs an arrangement.")
-    return MmdTest(seen, PermutationTest.of(b, count, exact, level, renamings=design.renamings))
+    same = design.renamings if exact else 1
+    return MmdTest(seen, PermutationTest.of(b, count, exact, level, renamings=same))
 
 
 def _passes(
@@ -349,6 +350,4 @@ def linear_test(
 
     slack = TIE * float(squares.sum() / sizes.sum())
     key = stream_key(seed, "permutation")
-    return permuted(
-        values, slack, design, permutations, key, level, threads, step, renamings=design.renamings
-    )
+    return permuted(values, slack, design, permutations, key, level, threads, step, symmetric=True)

@@ -204,7 +204,7 @@ def between_test(
     for size, one, two, ss in ordered_map(judge, source, threads):
         b, b2, total, done = b + one, b2 + two, total + ss, done + size
         step(done, count)
-    same = design.renamings
+    same = design.renamings if exact else 1
     return BetweenTest(
         PermutationTest.of(b, count, exact, level, renamings=same),
         PermutationTest.of(b2, count, exact, level, renamings=same) if has_f2 else None,
@@ -244,7 +244,7 @@ def permuted(
     level: float,
     threads: int,
     step: Step,
-    renamings: int = 1,
+    symmetric: bool = False,
 ) -> PermutationTest:
     """
     How many arrangements reach the statistic of the data; all are taken where there are no more.
@@ -253,7 +253,7 @@ def permuted(
     ----------
     statistic : of arrangements (p, u), (p,) float64; that of the data is computed by it too
     slack : how far from that one an arrangement still ties with it
-    renamings : arrangements that any one ties with by its definition, itself included
+    symmetric : whether it stays when groups change their names
     """
     exact = design.labellings <= permutations
     count = int(design.labellings) if exact else permutations
@@ -271,7 +271,8 @@ def permuted(
     for size, reach, pass_by in ordered_map(judge, batches, threads):
         b, above, done = b + reach, above + pass_by, done + size
         step(done, count)
-    return PermutationTest.of(b, count, exact, level, above, renamings)
+    same = design.renamings if exact and symmetric else 1
+    return PermutationTest.of(b, count, exact, level, above, same)
 
 
 def expected_between(x: Slabs, design: Design) -> float | None:
