@@ -66,8 +66,9 @@ def column_of(
 def _store(
     services: Services, project: str, name: str, value: InlineColumn | InlineRelevance
 ) -> ColumnRef:
-    relevant = isinstance(value, InlineRelevance)
-    column = as_cells(value.values) if relevant else Labels.of(value.values)
+    column = (
+        as_cells(value.values) if isinstance(value, InlineRelevance) else Labels.of(value.values)
+    )
     if not len(column):
         raise InvalidRequest(f"`{name}` has no values.")
     services.limits.refuse_rows(len(column))
