@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,9 +33,16 @@ class Bandwidth:
     exact: bool
 
 
-def median_distance(source: Source, seed: int, threads: int) -> Bandwidth:
+def median_distance(
+    source: Source,
+    seed: int,
+    threads: int,
+    step: Callable[[int, int], None] = lambda done, total: None,
+) -> Bandwidth:
     """
     Median squared distance over all pairs of different rows, or over `DRAWN_PAIRS` drawn ones.
+
+    `step` is told pairs done and pairs in all.
 
     Pairs are drawn with replacement where there are more; distances come from differences, so those of
     equal rows are 0. Time O(pairs d), memory a few blocks.
@@ -56,5 +64,9 @@ def median_distance(source: Source, seed: int, threads: int) -> Bandwidth:
         apart = source.take(first[which]) - source.take(second[which])
         return np.asarray(np.einsum("ij,ij->i", apart, apart))
 
-    found = np.concatenate(list(ordered_map(squared, range(0, len(first), size), threads)))
+    found = np.empty(len(first))
+    starts = range(0, len(first), size)
+    for start, some in zip(starts, ordered_map(squared, starts, threads), strict=True):
+        found[start : start + len(some)] = some
+        step(start + len(some), len(first))
     return Bandwidth(float(np.median(found)), len(first), exact)

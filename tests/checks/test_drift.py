@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,19 @@ from skbio.stats.distance import permanova
 from service.check import Context
 from service.checks.drift import drift
 from service.dataset import Dataset
-from service.errors import DimensionMismatch, InvalidRequest, TooFewGroups, TooFewRows
+from service.errors import (
+    DimensionMismatch,
+    InvalidRequest,
+    TooFewGroups,
+    TooFewRows,
+    ZeroRows,
+)
 from service.numerics.discriminant import Halves, discriminant
 from service.numerics.moments import Units
 from service.numerics.rows import Stored
-from service.operations import Services, submit
+from service.operations import Services, perform, submit
 from service.references import Spec
+from service.report import load_report
 from service.request import parse_request
 
 Array = NDArray[Any]
@@ -279,6 +287,7 @@ def test_a_batch_that_is_the_baseline_has_not_drifted(run: Callable[..., Any]) -
     assert [warned.code for warned in context.warnings] == ["same_rows"]
 
 
+DATA = Path(__file__).parents[1] / "data"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MINILM = np.load(EXAMPLES / "clinc_intents/minilm.npy")[:400]
 HALVES = [np.load(EXAMPLES / f"scifact_halves/{name}/A.npy") for name in ("minilm", "minilm_int8")]
@@ -332,10 +341,41 @@ def test_rows_that_are_in_both_are_counted(run: Callable[..., Any]) -> None:
     batch[[3, 9]] = BASE[[1, 1]]
     found, context = run(drift, baseline=BASE, batch=batch, params=PARAMS)
     assert found.shared_rows == 2
-    assert [warned.code for warned in context.warnings] == ["shared_rows"]
+    assert [warned.code for warned in context.warnings] == ["shared_rows", "repeated_rows"]
     whole = np.arange(1, 25).reshape(8, 3)
     mixed, _ = run(drift, baseline=whole.astype(np.float32), batch=whole[2:].astype(np.float64))
     assert mixed.shared_rows == 6
+
+
+def test_rows_that_a_side_repeats_are_counted_and_said_where_no_units_are(
+    run: Callable[..., Any],
+) -> None:
+    """Planted: twenty items five times each; nine once, one thrice and one twice, 14^2/(9 + 9 + 4)."""
+    rng = np.random.default_rng(1)
+    items = rng.normal(size=(20, 4))
+    some = np.repeat(rng.normal(size=(11, 4)), [1] * 4 + [3] + [1] * 5 + [2], axis=0)
+    base, batch = np.repeat(items, 5, axis=0), some[rng.permutation(14)]
+    found, context = run(drift, baseline=base, batch=batch, params=PARAMS)
+    assert (found.baseline.repeated_rows, found.batch.repeated_rows) == (80, 3)
+    one, other = (warned for warned in context.warnings if warned.code == "repeated_rows")
+    assert "80 of the 100 rows of the baseline" in one.message
+    assert "weigh like 20 that do not" in one.message
+    assert f"weigh like {14**2 / (9 + 9 + 4):.3g} that do not" in other.message
+    assert other.where == "results/batch/repeated_rows"
+    assert "`baseline_units`" in one.message
+    owner = [f"a{i // 5}" for i in range(100)]
+    named, context = run(
+        drift, baseline=base, batch=batch, params=PARAMS,
+        baseline_units=owner, batch_units=[f"b{i}" for i in range(14)],
+    )  # fmt: skip
+    assert named.baseline.repeated_rows == 80
+    assert not context.warnings
+
+
+def test_a_report_of_before_says_that_repeats_were_not_counted() -> None:
+    """Stored reports load for ever: null is not none."""
+    stored = json.loads((DATA / "reports/1.0/drift.json").read_text())
+    assert load_report(json.dumps(stored).encode()).results.batch.repeated_rows is None
 
 
 def test_equal_rows_leave_everything_undefined_but_counts_and_lengths(
@@ -365,6 +405,110 @@ def test_each_side_equal_in_itself_has_a_p_but_no_spread(run: Callable[..., Any]
     assert found.classifier.auc.estimate == 1
     assert found.permanova.p.p_min == found.mmd.gaussian_p.p_min == pytest.approx(2 / 70)
     assert found.classifier.p.p_min == pytest.approx(1 / 6)  # an AUC is that of named sides
+
+
+def test_a_batch_of_one_row_spreads_not_at_all_and_how_much_more_it_may_is_bounded(
+    run: Callable[..., Any],
+) -> None:
+    """
+    Closed form: the spread 4 p (1 - p) of unit rows of which p are opposite, for the p at which u equal
+    rows have probability .0125, over the baseline's lower end: Student's t of the logarithm by hand.
+    """
+    rng = np.random.default_rng(4)
+    base = rng.normal(size=(40, 5))
+    z = base / np.linalg.norm(base, axis=1)[:, None]
+    spreads = np.array([np.trace(np.cov(np.delete(z, i, axis=0).T)) for i in range(40)])
+    at = np.log(np.trace(np.cov(z.T)))
+    fewer = np.log(spreads)
+    error = np.sqrt(39 / 40 * np.sum((fewer - fewer.mean()) ** 2))
+    centre = min(at, at - 39 * (fewer.mean() - at))
+    low = np.exp(centre - stats.t.ppf(1 - 0.0125, 39) * error)
+    for u in (8, 60, 600):
+        batch = np.tile(z[3] * 7, (u, 1))
+        found, _ = run(drift, baseline=base, batch=batch, params={"permutations": 99})
+        p = 1 - 0.0125 ** (1 / (u - 1))
+        bound = (4 * p * (1 - p) if p < 0.5 else 1) / low
+        ratio = found.spread_ratio
+        assert (ratio.estimate, ratio.interval.low) == (0, 0)
+        assert ratio.interval.high == pytest.approx(bound)
+        assert (ratio.interval.level, ratio.interval.resamples) == (0.95, 40 + u)
+    assert ratio.interval.high < 0.1
+    given_rows, _ = run(drift, baseline=base, batch=batch, params=PARAMS)
+    assert given_rows.spread_ratio.estimate == 0
+    assert given_rows.spread_ratio.undefined["interval"].code == "zero_variance"
+    back, _ = run(drift, baseline=batch, batch=base, params={"permutations": 99})
+    assert back.spread_ratio.undefined["estimate"].code == "zero_spread"
+    few, _ = run(drift, baseline=base[:4], batch=batch, params={"permutations": 99})
+    assert few.spread_ratio.undefined["interval"].code == "too_few_rows"
+
+
+@pytest.mark.parametrize("share", [0.002, 0.02, 0.2, 0.5])
+def test_the_bound_of_a_collapsed_batch_covers_populations_that_may_look_so(share: float) -> None:
+    """By hand: opposite rows so many that the bound lies below the truth seldom look like one row."""
+    truth = 4 * share * (1 - share)
+    for u in (5, 20, 100, 1000):
+        p = min(1 - 0.0125 ** (1 / (u - 1)), 0.5)
+        looks_equal = share**u + (1 - share) ** u
+        assert 4 * p * (1 - p) >= truth or looks_equal <= 0.0125
+
+
+def test_zero_rows_are_rows_where_none_needs_a_direction(
+    run: Callable[..., Any], services: Services
+) -> None:
+    """scikit-bio, numpy and loops over pairs; unit rows are refused on submission, given ones not."""
+    base, batch = BASE.copy(), BATCH.copy()
+    base[[2, 7]], batch[5] = 0, 0
+    found, context = run(drift, baseline=base, batch=batch, params=PARAMS)
+    x = np.vstack([base, batch])
+    theirs = permanova(
+        DistanceMatrix(squareform(pdist(x)), [str(i) for i in range(55)]),
+        [str(code) for code in CODES], permutations=0,
+    )  # fmt: skip
+    assert found.permanova.pseudo_f == pytest.approx(theirs["test statistic"], rel=1e-10)
+    spreads = [np.trace(np.cov(side.T)) for side in (base, batch)]
+    across = cdist(base, batch, "sqeuclidean").mean() - sum(spreads)
+    assert found.mmd.linear.estimate == pytest.approx(across)
+    assert found.spread_ratio.estimate == pytest.approx(spreads[1] / spreads[0])
+    k = np.exp(-squareform(pdist(x, "sqeuclidean")) / (2 * np.median(pdist(x, "sqeuclidean"))))
+    inside = [
+        (own.sum() - len(own)) / (len(own) ** 2 - len(own)) for own in (k[:24, :24], k[24:, 24:])
+    ]
+    assert found.mmd.gaussian.estimate == pytest.approx(sum(inside) - 2 * k[:24, 24:].mean())
+    assert found.batch.mean_length == pytest.approx(np.linalg.norm(batch, axis=1).mean())
+    assert (found.shared_rows, found.baseline.repeated_rows) == (1, 1)
+    assert [warned.code for warned in context.warnings] == ["shared_rows", "repeated_rows"]
+
+    body = {
+        "kind": "drift",
+        "inputs": {
+            name: {"vectors": side.tolist()}
+            for name, side in (("baseline", base), ("batch", batch))
+        },
+    }
+    with pytest.raises(ZeroRows):
+        submit(services, "default", parse_request(body))
+    for rows in ("error", "drop"):
+        params = {**PARAMS, "on_bad_rows": rows}
+        job = submit(services, "default", parse_request({**body, "params": params}))
+        perform(services, job.id)
+        assert services.jobs.get("default", job.id).problem is None
+        stored = json.loads(services.reports.get("default", job.request_digest))
+        assert stored["results"]["baseline"]["n"] == 24
+
+
+def test_a_side_of_zero_rows_has_no_length(run: Callable[..., Any]) -> None:
+    """Closed form: lengths 0; a batch of them is 0 times as long, a baseline of them gives no ratio."""
+    zeros = np.zeros((9, 6))
+    for base, batch in ((BASE, zeros), (zeros, BATCH), (zeros, zeros)):
+        found, _ = run(drift, baseline=base, batch=batch, params=PARAMS)
+        sides = ((found.baseline, base), (found.batch, batch))
+        for side, given_rows in sides:
+            assert side.mean_length == pytest.approx(np.linalg.norm(given_rows, axis=1).mean())
+        if base is BASE:
+            assert found.scale_ratio.estimate == found.spread_ratio.estimate == 0
+            assert found.scale_ratio.undefined["interval"].code == "zero_variance"
+        else:
+            assert found.scale_ratio.undefined["estimate"].code == "zero_length"
 
 
 def test_half_of_the_pairs_equal_leave_no_bandwidth(run: Callable[..., Any]) -> None:
@@ -464,12 +608,17 @@ def test_different_encoders_are_said(run: Callable[..., Any]) -> None:
         ({"batch": {"vectors": [[1.0, 2.0, 3.0]]}}, TooFewRows),
         ({"batch_units": {"values": ["x", "x", "x"]}}, TooFewGroups),
         ({"baseline": {"vectors": []}}, InvalidRequest),
+        ({"baseline_units": {"values": ["x", "y", "y"]}}, InvalidRequest),
+        (
+            {"baseline_units": {"values": ["x", "y", "y"]}, "batch_units": {"values": [*"yzz"]}},
+            InvalidRequest,
+        ),
     ],
 )
 def test_what_metadata_forbids_is_refused_on_submission(
     change: dict[str, Any], error: type[Exception], services: Services
 ) -> None:
-    """A 422 before anything is queued: d, rows, units, an empty side."""
+    """A 422 before anything is queued: d, rows, units, an empty side, units of one side or of both."""
     rows = {"vectors": np.eye(3).tolist()}
     body = {"kind": "drift", "inputs": {"baseline": rows, "batch": rows, **change}}
     with pytest.raises(error):
@@ -594,3 +743,14 @@ def test_equal_sides_have_an_f_of_nothing(seed: int, run: Callable[..., Any]) ->
     found, _ = run(drift, baseline=x, batch=x, params=PARAMS)
     assert 0 <= found.permanova.pseudo_f < 1e-12
     assert 0 <= found.permanova.pseudo_f2 < 1e-12
+
+
+def test_every_stage_that_may_take_long_tells_how_far_it_is() -> None:
+    """Each names steps that lie between none and all, and ends with all."""
+    told: dict[str, list[tuple[int, int]]] = {}
+    context = Context(progress=lambda stage, *how: told.setdefault(stage, []).append(how))
+    inputs = drift.inputs(baseline=Dataset(BASE), batch=Dataset(BATCH))
+    drift.run(context, inputs, drift.params(**PARAMS))
+    assert set(told) == set(context.stages)
+    for stage, steps in told.items():
+        assert stage == "equal_rows" or (len(steps) > 1 and steps[-1][0] == steps[-1][1]), stage

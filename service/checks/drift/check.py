@@ -8,15 +8,16 @@ from service.check import Context, check
 from service.checks.drift.classifier import classifier_of
 from service.checks.drift.declared import Drift, DriftInputs, DriftParams
 from service.checks.drift.effects import effects_of, side_of
+from service.checks.drift.equal_rows import equal_rows
 from service.checks.drift.exchanged import dispersion_of, permanova_of
 from service.checks.drift.kernels import mmd_of
-from service.checks.drift.sides import Sides, shared_rows, warn_of_encoders
+from service.checks.drift.sides import Sides, refuse_units, warn_of_encoders
 from service.numerics.permanova import item_squares, slabs
 from service.numerics.shift import shift, shift_without_each, sums
 
 
 @check(
-    version=1,
+    version=2,
     title="Has a new batch drifted from its baseline?",
     question="Is a new batch, of other items, still like the baseline: mean, spread, MMD, a "
     "classifier on held-out rows?",
@@ -49,6 +50,7 @@ from service.numerics.shift import shift, shift_without_each, sums
         "doi:10.1016/S0047-259X(03)00096-4",
     ),
     memory_factor=4.0,
+    refuse=refuse_units,
 )
 def drift(context: Context, inputs: DriftInputs, params: DriftParams) -> Drift:
     """
@@ -61,25 +63,29 @@ def drift(context: Context, inputs: DriftInputs, params: DriftParams) -> Drift:
     matrix of pairs.
     """
     warn_of_encoders(context, inputs)
-    with context.stage("sums"):
+    with context.stage("sums") as step:
         sides = Sides.of(context, inputs, params)
+        step(1, 3)
         part = sums(sides.source, sides.parts, sides.codes, sides.units, context.threads)
         seen, without = shift(part), shift_without_each(part)
-    x, squares = None, np.empty(0)
-    if not sides.flat:
-        x = slabs(sides.source, sides.parts.mean, sides.design, context.threads)
-        squares = item_squares(sides.source, sides.parts.mean, sides.design, x)
+        step(2, 3)
+        x, squares = None, np.empty(0)
+        if not sides.flat:
+            x = slabs(sides.source, sides.parts.mean, sides.design, context.threads)
+            squares = item_squares(sides.source, sides.parts.mean, sides.design, x)
+        step(3, 3)
     permanova, expected = permanova_of(sides, x, squares)
     mmd = mmd_of(sides, seen, without, part.gap2, x, squares)
     del x
+    equal = equal_rows(context, inputs)
     return Drift.build(  # type: ignore[no-any-return]
-        baseline=side_of(sides, seen, 0),
-        batch=side_of(sides, seen, 1),
+        baseline=side_of(sides, seen, 0, equal.repeated[0]),
+        batch=side_of(sides, seen, 1, equal.repeated[1]),
         **effects_of(sides, seen, without, part.gap2),
         r2_expected=expected,
         mmd=mmd,
         classifier=classifier_of(sides),
         permanova=permanova,
         dispersion=dispersion_of(sides),
-        shared_rows=shared_rows(context, inputs),
+        shared_rows=equal.shared,
     )

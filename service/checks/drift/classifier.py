@@ -6,16 +6,10 @@ import numpy as np
 
 from service.check import p_value, unpaired_estimate
 from service.checks.drift.declared import DomainClassifier
-from service.checks.drift.sides import ZERO_TOTAL, Codes, Sides
+from service.checks.drift.sides import ZERO_TOTAL, Sides, effective_units
 from service.numerics.auc import auc, auc_test
 from service.numerics.design import Design
 from service.numerics.discriminant import Halves, discriminant
-
-
-def _effective(owner: Codes) -> float:
-    """Units of equal size that weigh as much as these, by the unit of each row."""
-    sizes = np.bincount(owner).astype(np.float64)
-    return float(sizes.sum() ** 2 / np.square(sizes).sum())
 
 
 def classifier_of(sides: Sides) -> DomainClassifier:
@@ -47,7 +41,7 @@ def classifier_of(sides: Sides) -> DomainClassifier:
             (found.without[sample == 0], found.without[sample == 1]),
             params,
             sides.unit,
-            trials=min(_effective(owner[codes == side]) for side in (0, 1)),
+            trials=min(effective_units(owner[codes == side]) for side in (0, 1)),
         ),
         p=p_value(tested, params.level),
         shrinkage=fitted.shrinkage,

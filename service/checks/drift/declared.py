@@ -53,13 +53,17 @@ class DriftSide(Results):
     covariance."""
     mean_length: float = measure(low=0, invariance=("orthogonal",))
     """Mean length of rows as given."""
+    repeated_rows: int | None = measure(unit="rows", low=0, better="lower", default=None)
+    """Rows that equal an earlier row of the side, number by number; null in reports that did not count
+    them."""
 
 
 class Mmd(Results):
     """Maximum mean discrepancy, unbiased: 0 on average without drift, and often below 0 then."""
 
     gaussian: Estimate = measure(high=2, better="lower", invariance=UNCHANGED)
-    """Squared, kernel exp(-d^2 / (2 s^2)), s^2 the median squared distance of pairs of all rows."""
+    """Squared, kernel exp(-d^2 / (2 s^2)), s^2 the median squared distance of pairs of the rows it is
+    summed over."""
     gaussian_p: PValue = measure(low=0, high=1, invariance=UNCHANGED)
     """Its permutation p; s^2 is the same for every arrangement."""
     linear: Estimate = measure(better="lower", invariance=("isometry",))
@@ -67,11 +71,11 @@ class Mmd(Results):
     linear_p: PValue = measure(low=0, high=1, invariance=UNCHANGED)
     """Its permutation p."""
     bandwidth2: float | None = measure(low=0, invariance=("isometry",))
-    """s^2."""
+    """s^2; of drawn rows where there are more than `kernel_rows` on a side."""
     bandwidth_pairs: int
     """Pairs of rows it is the median of."""
     bandwidth_exact: bool
-    """Whether those are all; otherwise they were drawn."""
+    """Whether those are all pairs of these rows; otherwise they were drawn."""
     baseline_rows: int
     """Rows of the baseline the Gaussian kernel was summed over."""
     batch_rows: int

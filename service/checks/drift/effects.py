@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from service.check import Estimate, Scale, Undefined
+from service.check import Estimate, Scale, Undefined, estimate_of
 from service.checks.drift.declared import DriftSide
-from service.checks.drift.sides import ZERO_TOTAL, Sides
+from service.checks.drift.sides import ZERO_TOTAL, Sides, effective_units
+from service.numerics.resampling import clopper_pearson
 from service.numerics.rows import Floats
 from service.numerics.shift import Shift, Steadied
 
 ZERO_SPREAD = Undefined(
-    code="zero_spread", message="The rows of one side are equal, or nearly so beside the other."
+    code="zero_spread",
+    message="The rows of the baseline are equal, or nearly so beside those of the batch.",
 )
+NO_BOUND = Undefined(
+    code="zero_variance",
+    message="All rows of the batch are equal, and how far from them others may lie has no bound: "
+    "zero observed variance never means zero width.",
+)
+ALL_ZERO = Undefined(
+    code="zero_variance",
+    message="All rows of the batch are zero: zero observed variance never means zero width.",
+)
+FARTHEST2 = 4.0
+"""Squared distance of opposite unit rows."""
 
 FEW_EFFECTIVE = Undefined(
     code="few_effective_units",
@@ -22,13 +35,15 @@ FEW_EFFECTIVE = Undefined(
 )
 
 
-def side_of(sides: Sides, seen: Shift, side: int) -> DriftSide:
+def side_of(sides: Sides, seen: Shift, side: int, repeated: int) -> DriftSide:
     lengths = sides.lengths[sides.codes == side]
+    longest = lengths.max()
     return DriftSide(
         n=len(lengths),
         units=int(np.count_nonzero(sides.sample == side)),
         spread=0.0 if sides.tight[side] else float(seen.spread[side]) / sides.scale**2,
-        mean_length=float(np.mean(lengths / lengths.max()) * lengths.max()),
+        mean_length=float(np.mean(lengths / longest) * longest) if longest else 0.0,
+        repeated_rows=repeated,
     )
 
 
@@ -47,7 +62,9 @@ def effects_of(sides: Sides, seen: Shift, without: Shift, gap2: float) -> dict[s
         ),
         "r2": _r2(sides, seen, without, gap2),
         "spread_ratio": sides.estimated(reason, np.empty(len(sides.sample)))
-        if any(sides.tight)
+        if sides.tight[0]
+        else _collapsed(sides, seen, without)
+        if sides.tight[1]
         else _ratio(sides, *seen.spread, *without.spread),
         "scale_ratio": _scale_ratio(sides),
     }
@@ -89,17 +106,48 @@ def _ratio(sides: Sides, under: Any, over: Any, unders: Any, overs: Any) -> Esti
     return sides.estimated(float(over / under), without, scale)
 
 
+def _collapsed(sides: Sides, seen: Shift, without: Shift) -> Estimate:
+    """
+    The ratio of spreads where all rows of the batch are equal: 0, and how much more there may be.
+
+    If a share p of the population of units lies elsewhere, u units are equal with probability
+    (1 - p)^(u - 1) at most, whatever row they are; and unit rows of which p lie elsewhere have a spread
+    of 4 p (1 - p) at most, 1 if p > 1/2. The baseline is bounded from below on a logarithmic scale;
+    each of the two bounds has half of the error.
+    """
+    params = sides.params
+    if not params.normalise and not params.census:
+        return cast(Estimate, Estimate.build(estimate=0.0, interval=NO_BOUND))
+    here = sides.sample == 0
+    halved = params.model_copy(update={"level": (1 + params.level) / 2})
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fewer = np.log(np.asarray(without.spread[0])[here])
+    under = estimate_of(float(np.log(seen.spread[0])), fewer, halved, sides.unit)
+    if under.interval is None:
+        return cast(Estimate, Estimate.build(estimate=0.0, interval=under.undefined["interval"]))
+    units = max(effective_units(sides.owner[sides.codes == 1]) - 1, 1.0)
+    apart = min(clopper_pearson(0, units, halved.level)[1], 0.5)
+    high = FARTHEST2 * apart * (1 - apart) * float(np.exp(-under.interval.low))
+    ends = {"low": 0.0, "high": high, "level": params.level, "resamples": len(sides.sample)}
+    interval = under.interval.model_copy(update={**ends, "method": "jackknife_t+clopper_pearson"})
+    return cast(Estimate, Estimate.build(estimate=0.0, interval=interval))
+
+
 def _scale_ratio(sides: Sides) -> Estimate:
     """Mean length of the batch over that of the baseline."""
-    lengths = sides.units.sums(sides.lengths / sides.lengths.max())
+    longest = sides.lengths.max()
+    lengths = sides.units.sums(sides.lengths / longest if longest else sides.lengths)
     total, rows = (_without_each(sides, one) for one in (lengths, sides.units.counts))
     with np.errstate(divide="ignore", invalid="ignore"):
         (under, unders), (over, overs) = (
             (total[side][0] / rows[side][0], total[side][1] / rows[side][1]) for side in (0, 1)
         )
+    if over == 0 < under:
+        return cast(Estimate, Estimate.build(estimate=0.0, interval=ALL_ZERO))
     if min(under, over) <= np.finfo(float).tiny:
         vanish = Undefined(
-            code="zero_length", message="Rows of one side vanish beside those of the other."
+            code="zero_length",
+            message="Rows of one side are zero, or vanish beside those of the other.",
         )
         return sides.estimated(vanish, np.empty(len(sides.sample)))
     return _ratio(sides, under, over, unders, overs)

@@ -114,8 +114,8 @@ def _gaussian(sides: Sides, rows: Codes) -> tuple[Bandwidth, Estimate, PValue]:
         none = unpaired_estimate(reason, _NOTHING, params, sides.unit)
         return width, none, p_value(reason, params.level)
 
-    with context.stage("bandwidth"):
-        width = median_distance(Chosen(sides.source, rows), context.seed, context.threads)
+    with context.stage("bandwidth") as step:
+        width = median_distance(Chosen(sides.source, rows), context.seed, context.threads, step)
     if width.squared <= NARROWEST * 2 * sides.parts.ss_total / sides.parts.n:
         return nothing(width, ZERO_BANDWIDTH)
     codes, units = sides.codes[rows], np.unique(sides.owner[rows], return_inverse=True)[1]

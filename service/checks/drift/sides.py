@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.check import Context, Estimate, Scale, Undefined, unpaired_estimate
+from service.check import Context, Estimate, Scale, Shapes, Undefined, unpaired_estimate
 from service.checks.drift.declared import DriftInputs, DriftParams
 from service.dataset import Labels
 from service.errors import Fault, InvalidRequest, first
@@ -26,7 +27,6 @@ from service.numerics.rows import (
     blocks,
     norms,
     ordered_map,
-    row_classes,
     safe_scale,
     to_about_one,
 )
@@ -75,7 +75,7 @@ class Sides:
         )
         codes = np.repeat([0, 1], [data.n for data in given])
         named = inputs.baseline_units is not None
-        owner = _owners(inputs.baseline_units, inputs.batch_units, source.n)
+        owner = _owners(context, inputs, params)
         parts = partition(source, Units.groups(codes), context.threads)
         together = np.concatenate(lengths)
         return cls(context, params, source, scale, codes, owner, named, together, parts)
@@ -124,6 +124,12 @@ class Sides:
         return unpaired_estimate(value, sides, self.params, self.unit, scale)
 
 
+def effective_units(owner: Codes) -> float:
+    """Units of equal size that weigh as much as these, by the unit of each row."""
+    sizes = np.bincount(owner).astype(np.float64)
+    return float(sizes.sum() ** 2 / np.square(sizes).sum())
+
+
 def _lengths(rows: Rows, threads: int) -> Floats:
     parts = ordered_map(
         lambda which: norms(rows[which].astype(np.float64)), blocks(*rows.shape), threads
@@ -140,10 +146,13 @@ def _scale(longest: float) -> float:
     return to_about_one(longest)
 
 
-def _owners(baseline: Labels | None, batch: Labels | None, n: int) -> Codes:
-    """The unit of each row; both sides name theirs, or neither, and none is on both."""
+def refuse_units(
+    columns: Mapping[str, Labels], shapes: Shapes, params: DriftParams, seed: int
+) -> None:
+    """Both sides name their units, or neither, and none is on both."""
+    baseline, batch = (columns.get(f"{side}_units") for side in SIDES)
     if baseline is None and batch is None:
-        return np.arange(n)
+        return
     if baseline is None or batch is None:
         missing = SIDES[int(batch is None)]
         raise InvalidRequest(
@@ -164,26 +173,19 @@ def _owners(baseline: Labels | None, batch: Labels | None, n: int) -> Codes:
                 )
             ],
         )
+
+
+def _owners(context: Context, inputs: DriftInputs, params: DriftParams) -> Codes:
+    """The unit of each row, those of the baseline first."""
+    sides = {"baseline": inputs.baseline, "batch": inputs.batch}
+    units = {"baseline_units": inputs.baseline_units, "batch_units": inputs.batch_units}
+    columns = {name: column for name, column in units.items() if column is not None}
+    shapes = {name: data.vectors.shape for name, data in sides.items()}
+    refuse_units(columns, shapes, params, context.seed)
+    if not columns:
+        return np.arange(sum(n for n, _ in shapes.values()))
+    baseline, batch = columns.values()
     return np.concatenate([baseline.dense, batch.dense + len(baseline.levels)])
-
-
-def shared_rows(context: Context, inputs: DriftInputs) -> int:
-    """Rows of the batch that equal some row of the baseline; warns where there are any."""
-    baseline, batch = inputs.baseline, inputs.batch
-    with context.stage("shared_rows"):
-        rows = np.concatenate([baseline.vectors, batch.vectors])
-        classes = row_classes(rows, context.threads)
-    shared = int(np.count_nonzero(classes[baseline.n :] < baseline.n))
-    if shared:
-        whole = shared == batch.n
-        context.warn(
-            "same_rows" if whole else "shared_rows",
-            f"{'All' if whole else shared} of the {batch.n} rows of the batch are rows of the "
-            "baseline: where they are the same items, the sides are not independent and tests find "
-            "too little.",
-            "results/shared_rows",
-        )
-    return shared
 
 
 def warn_of_encoders(context: Context, inputs: DriftInputs) -> None:
