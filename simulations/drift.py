@@ -34,6 +34,8 @@ from service.numerics.rows import Stored
 Array = NDArray[Any]
 CLINC = Path(__file__).parent.parent / "tests/data/clinc150"
 NULL_RUNS, RUNS, PERMUTATIONS, ALPHA = 2000, 500, 199, 0.05
+FEWEST = 19
+"""Permutations where no p is looked at."""
 D = 16
 EQUAL = np.ones(D)
 FALLING = 1 / np.arange(1.0, 33) ** 2
@@ -61,7 +63,7 @@ class Drawn:
 Draw = Callable[[np.random.Generator], Drawn]
 
 
-def run(drawn: Drawn, seed: int) -> Any:
+def run(drawn: Drawn, seed: int, permutations: int = PERMUTATIONS) -> Any:
     """The results of the check."""
     units = {}
     if drawn.units is not None:
@@ -70,7 +72,7 @@ def run(drawn: Drawn, seed: int) -> Any:
             for side, own in zip(("baseline", "batch"), drawn.units, strict=True)
         }
     inputs = drift.inputs(baseline=Dataset(drawn.baseline), batch=Dataset(drawn.batch), **units)
-    params = drift.params(permutations=PERMUTATIONS, normalise=drawn.normalise)
+    params = drift.params(permutations=permutations, normalise=drawn.normalise)
     return drift.run(Context(seed=seed), inputs, params)
 
 
@@ -217,6 +219,75 @@ def alarms(cases: dict[str, Draw], runs: int) -> None:
         print(f"| {name} | {' | '.join(cells)} | {any_of / runs:.3f} |", flush=True)
 
 
+@dataclass(frozen=True)
+class Case:
+    """Two Gaussians of known distance, `n` rows a side or `n` units of four rows."""
+
+    variances: str
+    n: int
+    shift: float
+    spread: float = 1.0
+    units: bool = False
+
+    def draw(self, random: np.random.Generator) -> Drawn:
+        v = VARIANCES[self.variances]
+        if not self.units:
+            return gaussian(self.n, self.n, self.shift, self.spread, variances=v)(random)
+        owner = np.repeat(np.arange(self.n), 4)
+        shape = (4 * self.n, len(v))
+        a, b = (
+            np.sqrt(v / 2)
+            * (random.normal(size=(self.n, len(v)))[owner] + random.normal(size=shape))
+            for _ in "ab"
+        )
+        b[:, 0] += self.shift * np.sqrt(v.sum())
+        return Drawn(a, b, (owner, owner), normalise=False)
+
+    @property
+    def told(self) -> str:
+        rows = f"{self.n} units of 4" if self.units else f"{self.n}"
+        return f"{self.variances} | {rows} | {self.shift} | {self.spread}"
+
+    def truths(self, results: Any, auc: float | None) -> dict[str, float]:
+        """What each interval is about; MMD that of the kernel as the rows made it wide."""
+        v = VARIANCES[self.variances]
+        moved, inside = self.shift**2 * v.sum(), v.sum() * (1 + self.spread) / 2
+        truths = {
+            "mean_shift": self.shift,
+            "r2": moved / 4 / (moved / 4 + inside),
+            "spread_ratio": self.spread,
+            "MMD": self.mmd(results.mmd.bandwidth2),
+            "linear MMD": moved,
+        }
+        return truths if auc is None else {**truths, "AUC": auc}
+
+    def mmd(self, bandwidth2: float) -> float:
+        """Squared MMD of the two Gaussians."""
+        v = VARIANCES[self.variances]
+
+        def mean(variances: Array, moved: float) -> float:
+            wide = 1 + variances / bandwidth2
+            return float(np.exp(-(moved**2) / (2 * bandwidth2 * wide[0])) / np.sqrt(wide.prod()))
+
+        across = mean((1 + self.spread) * v, self.shift * float(np.sqrt(v.sum())))
+        return mean(2 * v, 0.0) + mean(2 * self.spread * v, 0.0) - 2 * across
+
+
+VARIANCES = {"equal": EQUAL, "falling": FALLING, "one": np.ones(1)}
+CASES = (
+    Case("equal", 10, 0.0), Case("equal", 10, 0.3), Case("equal", 50, 0.0),
+    Case("equal", 50, 0.3, 1.3), Case("equal", 200, 0.0), Case("equal", 200, 0.15),
+    Case("equal", 200, 0.3, 1.3),
+    Case("falling", 20, 0.3), Case("falling", 50, 0.0), Case("falling", 50, 0.3),
+    Case("falling", 200, 0.0), Case("falling", 200, 0.1), Case("falling", 200, 0.3),
+    Case("one", 20, 0.4), Case("one", 50, 0.3),
+    *(
+        Case(variances, n, shift, units=True)
+        for variances in ("equal", "falling") for n in (20, 50) for shift in (0.0, 0.3)
+    ),
+)  # fmt: skip
+
+
 def true_auc(drawn: Drawn, seed: int, gap: float, spread: float) -> float:
     """The AUC that the classifier fitted on these rows has on all rows of the two Gaussians."""
     n, m = len(drawn.baseline), len(drawn.batch)
@@ -234,53 +305,44 @@ def intervals(runs: int) -> None:
         "above |"
     )
     print("|---|--:|--:|--:|---|--:|--:|--:|--:|")
-    for name, variances, cases in (
-        ("equal", EQUAL, (
-            (10, 0.0, 1.0), (10, 0.3, 1.0), (50, 0.0, 1.0), (50, 0.3, 1.3), (200, 0.0, 1.0),
-            (200, 0.15, 1.0), (200, 0.3, 1.3),
-        )),
-        ("falling", FALLING, ((20, 0.3, 1.0), (50, 0.3, 1.0), (200, 0.1, 1.0))),
-        ("one", np.ones(1), ((20, 0.4, 1.0), (50, 0.3, 1.0))),
-    ):  # fmt: skip
-        for n, shift, spread in cases:
-            _intervals(name, variances, n, shift, spread, runs)
+    for case in CASES:
+        for line in coverage(case, runs):
+            print(line, flush=True)
 
 
-def _intervals(name: str, variances: Array, n: int, shift: float, spread: float, runs: int) -> None:
-    draw = gaussian(n, n, shift, spread, variances=variances)
-    moved = shift**2 * variances.sum()
-    inside = variances.sum() * (1 + spread) / 2
-    truths = {
-        "mean_shift": shift,
-        "r2": moved / 4 / (moved / 4 + inside),
-        "spread_ratio": spread,
-        "linear MMD": moved,
-    }
+def coverage(case: Case, runs: int) -> list[str]:
+    """The lines of one case."""
     held: dict[str, list[tuple[bool, bool]]] = {}
+    told: dict[str, str] = {}
     for number in range(runs):
-        drawn = draw(np.random.default_rng([n, number]))
-        results = run(drawn, number)
+        drawn = case.draw(np.random.default_rng([case.n, number]))
+        results = run(drawn, number, FEWEST)
         found = {
             "mean_shift": results.mean_shift,
             "r2": results.r2,
             "spread_ratio": results.spread_ratio,
+            "MMD": results.mmd.gaussian,
             "linear MMD": results.mmd.linear,
+            "AUC": results.classifier.auc,
         }
-        judged = [(key, value, truths[key]) for key, value in found.items()]
-        if name == "equal":
-            auc = true_auc(drawn, number, shift * np.sqrt(D), spread)
-            judged.append(("AUC", results.classifier.auc, auc))
-        for key, value, truth in judged:
-            low, high = value.interval.low, value.interval.high
+        auc = None
+        if case.variances == "equal" and not case.units:
+            auc = true_auc(drawn, number, case.shift * np.sqrt(D), case.spread)
+        for key, truth in case.truths(results, auc).items():
+            low, high = found[key].interval.low, found[key].interval.high
             held.setdefault(key, []).append((high < truth, low > truth))
+            told[key] = OF_THE_RUN.get(key, f"{truth:.3f}")
+    lines = []
     for key, missed in held.items():
         below, above = np.array(missed).mean(axis=0)
-        told = f"{truths[key]:.3f}" if key in truths else "of the classifier"
-        print(
-            f"| {name} | {n} | {shift} | {spread} | {key} | {told} | {1 - below - above:.3f} | "
-            f"{below:.3f} | {above:.3f} |",
-            flush=True,
+        lines.append(
+            f"| {case.told} | {key} | {told[key]} | {1 - below - above:.3f} | {below:.3f} | "
+            f"{above:.3f} |"
         )
+    return lines
+
+
+OF_THE_RUN = {"MMD": "of the kernel", "AUC": "of the classifier"}
 
 
 def closeness(runs: int) -> None:
