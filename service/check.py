@@ -14,6 +14,7 @@ from service.context import Context, Warned
 from service.dataset import Dataset, Labels
 from service.estimates import (
     Scale,
+    change_of,
     estimate_of,
     mean_of,
     mean_of_means,
@@ -70,6 +71,7 @@ __all__ = [
     "Undefined",
     "Warned",
     "by_rounding",
+    "change_of",
     "check",
     "estimate_of",
     "labels",

@@ -13,6 +13,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
+from service.numerics.changes import PairedChange, change_of_classes, change_of_rows
 from service.numerics.class_means import class_means
 from service.numerics.moments import Units
 from service.numerics.permutation_test import PermutationTest
@@ -22,7 +23,6 @@ from service.numerics.resampling import (
     Unit,
     clopper_pearson,
     jackknife_t,
-    share_change_interval,
     share_interval,
     two_sample_jackknife_t,
 )
@@ -62,9 +62,8 @@ def estimate_of(
     params: Params,
     unit: Unit,
     share: float | None = None,
-    changes: Floats | None = None,
-    weights: Floats | None = None,
     trials: float | None = None,
+    change: PairedChange | None = None,
 ) -> Estimate:
     """
     An estimate with the interval its leave-one-out values allow.
@@ -76,8 +75,8 @@ def estimate_of(
     params : for `level` and `census`
     unit : what `deleted` leaves out
     share : mean over units of each unit's share, where the value is a share in [0, 1]
-    changes : (G,) each unit's own change, where the value is a difference of two paired shares
-    weights, trials : of these, where units do not weigh the same; see `share_change_interval`
+    trials : of that, where units do not weigh the same; see `share_interval`
+    change : where the value is a difference of two paired shares; see `change_of`
     """
     if isinstance(value, Undefined):
         return cast(Estimate, Estimate.build(estimate=value, interval=value))
@@ -96,13 +95,16 @@ def estimate_of(
         )
     elif share is not None:
         interval = share_interval(value, deleted, share, params.level, unit, trials)
-    elif changes is not None:
-        interval = share_change_interval(
-            value, deleted, changes, params.level, unit, weights, trials
-        )
+    elif change is not None:
+        interval = change.interval(params.level, unit)
     else:
         interval = jackknife_t(value, deleted, params.level, unit)
     return cast(Estimate, Estimate.build(estimate=value, interval=interval))
+
+
+def change_of(change: PairedChange, params: Params, unit: Unit) -> Estimate:
+    """A difference of two paired shares with its interval."""
+    return estimate_of(change.value, change.deleted, params, unit, change=change)
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,8 @@ def mean_of(
     params : for `level` and `census`
     kind : "share" of values in [0, 1], or "change" of a difference of two such
     """
+    if kind == "change":
+        return change_of(change_of_rows(values, units), params, units.name)
     known = np.isfinite(values)
     counts = units.sums(known.astype(np.float64))
     sums = units.sums(np.where(known, values, 0.0))[counts > 0]
@@ -210,8 +214,6 @@ def mean_of(
         deleted = (sums.sum() - sums) / (counts.sum() - counts)
     own = sums / counts
     value = float(sums.sum() / counts.sum())
-    if kind == "change":
-        return estimate_of(value, deleted, params, units.name, changes=own)
     value, share = (min(max(number, 0.0), 1.0) for number in (value, float(own.mean())))
     return estimate_of(value, deleted, params, units.name, share=share)
 
@@ -235,11 +237,8 @@ def mean_of_means(
     unit : what `of_row` numbers
     kind : "share" of values in [0, 1], or "change" of a difference of two such
     """
-    found = class_means(values, codes, of_row)
     if kind == "change":
-        return estimate_of(
-            found.value, found.deleted, params, unit,
-            changes=found.cells, weights=found.weights, trials=found.trials,
-        )  # fmt: skip
+        return change_of(change_of_classes(values, codes, of_row), params, unit)
+    found = class_means(values, codes, of_row)
     share = min(float(found.weights @ found.cells), 1.0)
     return estimate_of(found.value, found.deleted, params, unit, share=share, trials=found.trials)

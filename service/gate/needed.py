@@ -7,6 +7,7 @@ from typing import Literal
 
 from service.check import Estimate, PValue
 from service.gate.rule import Region
+from service.numerics.changes import METHOD as CHANGE
 from service.numerics.paired import MOST_PAIRS, pairs_for_effect
 from service.numerics.power import (
     groups_for_band,
@@ -27,7 +28,7 @@ MOST_NEEDED = 100
 """Above this many times the units there are, no useful number can be named."""
 SHARE = "jackknife_t+clopper_pearson"
 PAIRED = "student_t"
-COUNTING_UNITS = ("jackknife_t", "two_sample_jackknife_t", "fisher_z", PAIRED, SHARE)
+COUNTING_UNITS = ("jackknife_t", "two_sample_jackknife_t", "fisher_z", PAIRED, SHARE, CHANGE)
 """Methods whose `resamples` are the units there are, and whose error falls with their root."""
 
 
@@ -68,9 +69,8 @@ def needed_to_decide(
     units, alpha = interval.resamples, (1 - interval.level) / 2
     ends = _ends_to_clear(estimate, region)
     if spreadless(estimate, interval, limits):
-        side = alpha / 2 if _of_change(interval, limits) else alpha
         counts = [
-            units_without_spread(estimate, limit, end, side)
+            units_without_spread(estimate, limit, end, alpha)
             for end in ends
             if (limit := limits[end > estimate]) is not None
         ]
@@ -91,17 +91,12 @@ def spreadless(
     estimate: float, interval: Interval, limits: tuple[float | None, float | None]
 ) -> bool:
     """Whether all units gave the same value: no width, a share of none or of all, or no change."""
-    if _of_change(interval, limits):
-        unchanged = ((1 - interval.level) / 4) ** (1 / interval.resamples)
+    if interval.method == CHANGE:
+        unchanged = ((1 - interval.level) / 2) ** (1 / interval.resamples)
         return estimate == 0 and math.isclose(interval.high, 1 - unchanged, rel_tol=1e-9)
     if interval.method == SHARE:
         return estimate in (0, 1) and limits == (0, 1)
     return interval.high - interval.low <= 1e-12 * max(1.0, abs(estimate))
-
-
-def _of_change(interval: Interval, limits: tuple[float | None, float | None]) -> bool:
-    """Whether it is a change of shares: gains and losses at half of a side's level each."""
-    return interval.method == SHARE and limits == (-1, 1)
 
 
 def _pairs(effect: float, alpha: float) -> int:

@@ -26,6 +26,8 @@ class ClassMeans:
     trials : float
         Classes times the fewest units of one: a class of few is known no better than they allow,
         however many units the others have.
+    rows : float
+        Classes times the fewest rows of one.
     """
 
     value: float
@@ -33,6 +35,7 @@ class ClassMeans:
     cells: Floats
     weights: Floats
     trials: float
+    rows: float
 
 
 def class_means(values: Floats, codes: Codes, of_row: Codes) -> ClassMeans:
@@ -66,4 +69,5 @@ def class_means(values: Floats, codes: Codes, of_row: Codes) -> ClassMeans:
         cells=total / size,
         weights=1 / (units[kind] * len(counts)),
         trials=float(len(counts) * units.min()),
+        rows=float(len(counts) * counts.min()),
     )

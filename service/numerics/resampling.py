@@ -24,7 +24,7 @@ class Interval(Model):
     """Nominal coverage."""
     method: str
     """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares,
-    `two_sample_jackknife_t`, `bca`, `max_t`, `fisher_z`, `bonferroni_t`, `student_t` or
+    `jackknife_t+mover` for paired changes of shares, `two_sample_jackknife_t`, `bca`, `max_t`, `fisher_z`, `bonferroni_t`, `student_t` or
     `clopper_pearson`."""
     unit: Unit
     """What was left out, or drawn, at a time."""
@@ -205,51 +205,6 @@ def share_interval(
     )
 
 
-def share_change_interval(
-    estimate: float,
-    deleted: Floats,
-    changes: Floats,
-    level: float,
-    unit: Unit,
-    weights: Floats | None = None,
-    trials: float | None = None,
-) -> Interval:
-    """
-    Outer envelope of the jackknife-t and exact intervals of a difference of two paired shares.
-
-    Exact: the interval of the gains minus that of the losses, each at half of a side's level. No
-    change in any of 100 units gives [-.043, .043].
-
-    Parameters
-    ----------
-    estimate : float in [-1, 1]
-    deleted : (G,) float64, G >= 5
-    changes : (c,) float64 in [-1, 1]
-        Each unit's own change.
-    level : float in (0, 1)
-    unit : "group" or "row"
-    weights : (c,) float64
-        What each change weighs, 1 in all; by default they weigh the same.
-    trials : float
-        How many units of equal weight they are worth; by default all.
-    """
-    jackknife = jackknife_t(estimate, deleted, level, unit)
-    half = (1 + level) / 2
-    trials = float(len(changes)) if trials is None else trials
-    weights = np.full(len(changes), 1 / len(changes)) if weights is None else weights
-    gained, lost = (float(weights @ np.maximum(side, 0)) for side in (changes, -changes))
-    gains = clopper_pearson(min(gained, 1.0) * trials, trials, half)
-    losses = clopper_pearson(min(lost, 1.0) * trials, trials, half)
-    return Interval(
-        low=max(-1.0, min(jackknife.low, gains[0] - losses[1])),
-        high=min(1.0, max(jackknife.high, gains[1] - losses[0])),
-        level=level,
-        method="jackknife_t+clopper_pearson",
-        unit=unit,
-        resamples=len(deleted),
-    )
-
-
 def bca(estimate: float, resampled: Floats, deleted: Floats, level: float) -> Interval | None:
     """
     Bias-corrected and accelerated bootstrap interval.
@@ -353,7 +308,10 @@ def t_test(estimate: float, error: float, units: int) -> float | None:
 
 def holm(p_values: list[float | None]) -> list[float | None]:
     """
-    Holm's step-down adjustment of the p-values that exist.
+    Holm's step-down adjustment, None for None.
+
+    What could not be tested stays in the family, as p = 1: a family is what was asked, however the
+    data came out.
 
     References
     ----------
@@ -363,7 +321,7 @@ def holm(p_values: list[float | None]) -> list[float | None]:
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
     for rank, (p, i) in enumerate(known):
-        highest = max(highest, min(1.0, (len(known) - rank) * p))
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p))
         adjusted[i] = highest
     return adjusted
 

@@ -192,10 +192,60 @@ def test_intervals_leave_out_groups_of_test_rows(
     assert got.straddling_groups == (both if grouped else None)
 
 
+def gains_minus_losses(change: Array, level: float) -> tuple[float, float]:
+    """Two exact intervals of independent rows as one of their difference."""
+    n = len(change)
+    p, q = np.mean(change > 0), np.mean(change < 0)
+    (gain_low, gain_high), (loss_low, loss_high) = (
+        stats.binomtest(round(n * share), n).proportion_ci(level) for share in (p, q)
+    )
+    rho = -np.sqrt(p * q / ((1 - p) * (1 - q)))
+
+    def together(a: float, b: float) -> float:
+        return float(np.sqrt(a * a + b * b - 2 * rho * a * b))
+
+    return (
+        p - q - together(p - gain_low, loss_high - q),
+        p - q + together(gain_high - p, q - loss_low),
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_interval_holds_0_where_the_test_finds_nothing_and_only_there(seed: int) -> None:
+    """
+    600 rows of 8 labels in 200 documents, C as small as .01: differences of about .1. No interval is
+    half again as wide as Student's t of the documents.
+    """
+    random = np.random.default_rng(seed)
+    codes = random.integers(8, size=600)
+    centres = random.normal(size=(8, 64))
+    documents = np.repeat(np.arange(200), 3)
+    shared = random.normal(size=(200, 64))[documents]
+    better, worse = (
+        0.5 * centres[codes] + noise * (shared + random.normal(size=(600, 64)))
+        for noise in (0.9, 1.1)
+    )
+    got, _ = probe(
+        {"worse": worse, "better": better}, seed=seed, labels=codes, groups=documents,
+        params={"cs": [0.01]},
+    )  # fmt: skip
+    found = got.differences["better"]["worse"]
+    for name in ("accuracy", "balanced_accuracy"):
+        change, p = getattr(found, name), getattr(found.tests, name).p
+        assert (change.interval.low > 0 or change.interval.high < 0) == (p < 0.05)
+    p, change = found.tests.accuracy.p, found.accuracy
+    df = change.interval.resamples - 1
+    half = stats.t.ppf(0.975, df) * change.estimate / stats.t.ppf(1 - p / 2, df)
+    assert change.interval.high - change.interval.low < 1.5 * 2 * half
+
+
 def test_models_are_paired_test_row_by_test_row(
     t_interval: Callable[..., tuple[float, float]],
 ) -> None:
-    """Differences by hand; p by scipy's paired t test, adjusted by hand; gains and losses exactly."""
+    """
+    Differences by hand; intervals by scipy's exact ones of gains and losses, joined by the correlation
+    of a multinomial; p where such an interval reaches 0, adjusted by hand.
+    """
     models = {"a": X, "b": OTHER, "c": X[:, :3]}
     params = {"c": 1.0, "min_support": 1}
     got, _ = probe(models, labels=NAMES, split=SPLIT, params=params)
@@ -206,20 +256,25 @@ def test_models_are_paired_test_row_by_test_row(
     raw = {}
     for later, earlier in (("b", "a"), ("c", "a"), ("c", "b")):
         change = right[later].astype(float) - right[earlier].astype(float)
+        n = len(change)
         found = got.differences[later][earlier]
         assert found.accuracy.estimate == pytest.approx(change.mean())
         counted = sorted(set(NAMES[TEST]))
         balanced = np.mean([change[NAMES[TEST] == name].mean() for name in counted])
         assert found.balanced_accuracy.estimate == pytest.approx(balanced)
-        raw[later, earlier] = stats.ttest_1samp(change, 0).pvalue
-        assert found.tests.accuracy.p == pytest.approx(raw[later, earlier])
-        n, gains, losses = len(change), (change > 0).sum(), (change < 0).sum()
-        (gain_low, gain_high), (loss_low, loss_high) = (
-            stats.binomtest(int(count), n).proportion_ci(0.975) for count in (gains, losses)
-        )
+        raw[later, earlier] = found.tests.accuracy.p
+        assert found.tests.accuracy.p >= stats.ttest_1samp(change, 0).pvalue * (1 - 1e-9)
         low, high = t_interval(lambda kept, v=change: float(v[kept].mean()), np.arange(n), 0.95)
-        assert found.accuracy.interval.low == pytest.approx(min(low, gain_low - loss_high))
-        assert found.accuracy.interval.high == pytest.approx(max(high, gain_high - loss_low))
+        exact = gains_minus_losses(change, 0.95)
+        interval = found.accuracy.interval
+        assert (interval.low, interval.high) == pytest.approx(
+            (min(low, exact[0]), max(high, exact[1]))
+        )
+        student = stats.t.interval(
+            1 - found.tests.accuracy.p, n - 1, change.mean(), stats.sem(change)
+        )
+        ends = (*student, *gains_minus_losses(change, 1 - found.tests.accuracy.p))
+        assert min(abs(end) for end in ends) < 1e-7
         labels = NAMES[TEST]
         low, high = t_interval(
             lambda kept, v=change, y=labels, c=counted: recall(v, y, kept, c), np.arange(n), 0.95

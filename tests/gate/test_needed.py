@@ -11,6 +11,8 @@ from statsmodels.stats.power import TTestPower
 
 from service.gate.needed import needed_for_interval, needed_to_decide
 from service.gate.rule import Region
+from service.numerics.changes import change_of_rows
+from service.numerics.moments import Units
 from service.numerics.power import (
     groups_for_band,
     trials_for_share,
@@ -20,7 +22,6 @@ from service.numerics.power import (
 from service.numerics.resampling import (
     Interval,
     clopper_pearson,
-    share_change_interval,
     share_interval,
 )
 from service.results import Estimate, PValue, Undefined
@@ -113,13 +114,13 @@ def test_perfect_shares_need_the_published_number_of_groups(
     assert one_less.interval.low < threshold
 
 
-def test_a_share_that_changes_nowhere_is_counted_at_half_of_each_side() -> None:
-    """Within .03: the smallest G with 1 - .0125^(1/G) <= .03, which its interval then reaches."""
-    counted = next(g for g in range(1, 1000) if 1 - 0.0125 ** (1 / g) <= 0.03)
+def test_a_share_that_changes_nowhere_is_counted_as_none_of_so_many() -> None:
+    """Within .03: the smallest G with 1 - .025^(1/G) <= .03, which its interval then reaches."""
+    counted = next(g for g in range(1, 1000) if 1 - 0.025 ** (1 / g) <= 0.03)
 
     def unchanged(units: int) -> Estimate:
-        none = np.zeros(units)
-        interval = share_change_interval(0.0, none, none, 0.95, "group")
+        codes = np.repeat(np.arange(units), 3)
+        interval = change_of_rows(np.zeros(3 * units), Units.groups(codes)).interval(0.95, "group")
         return Estimate(estimate=0.0, interval=interval)
 
     assert needed(unchanged(20), Region(low=-0.03), (-1, 1)) == counted

@@ -39,7 +39,7 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
 
 
 @check(
-    version=2,
+    version=3,
     title="What do fewer dimensions or bits lose?",
     question="What do fewer dimensions (prefix or PCA) or bits lose: neighbours, labels, a linear "
     "probe, retrieval; which choices does no other beat?",

@@ -9,7 +9,15 @@ from itertools import combinations
 
 import numpy as np
 
-from service.check import Context, Estimate, Undefined, check, estimate_of, mean_of_means
+from service.check import (
+    Context,
+    Estimate,
+    Undefined,
+    change_of,
+    check,
+    estimate_of,
+    mean_of_means,
+)
 from service.checks.linear_probe.dealing import Codes, Dealt, dealt
 from service.checks.linear_probe.declared import (
     LabelRecall,
@@ -24,9 +32,9 @@ from service.checks.linear_probe.declared import (
     TriedStrength,
 )
 from service.dataset import Dataset
-from service.numerics.class_means import class_means
+from service.numerics.changes import change_of_classes
 from service.numerics.probe import TIED, Fitted, Solver, Tried, choose, fit
-from service.numerics.resampling import FEWEST_UNITS, Unit, holm, jackknife_se, t_test
+from service.numerics.resampling import Unit, holm
 from service.numerics.rows import Floats, Rows, blocks
 
 COLUMNS = ("labels", "test_labels", "split", "groups", "test_groups")
@@ -37,7 +45,7 @@ NO_CLASS = Undefined(
 NO_GROUPS = Undefined(
     code="no_groups", message="The groups of train rows and of test rows were not both given."
 )
-NOT_ESTIMABLE = Undefined(code="not_estimable", message="No spread, or too few units, or a census.")
+NOT_ESTIMABLE = Undefined(code="not_estimable", message="Too few units, or a census.")
 
 
 @check(
@@ -98,6 +106,14 @@ class _Found:
     tried: list[Tried]
     right: Floats
     d: int
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A paired difference of two models, and its p where it has an interval."""
+
+    found: Estimate
+    p: float | None
 
 
 @dataclass
@@ -229,30 +245,30 @@ class _Probed:
         chosen = np.isin(deal.test_codes, deal.counted)
         return values[chosen], deal.test_codes[chosen], deal.test_units[chosen]
 
-    def _estimate(self, name: str, values: Floats, change: bool = False) -> Estimate:
+    def _estimate(self, name: str, values: Floats) -> Estimate:
         chosen = self._chosen(name, values)
         if not len(chosen[0]):
             return estimate_of(NO_CLASS, np.empty(0), self.params, self.unit)
-        return mean_of_means(*chosen, self.params, self.unit, "change" if change else "share")
+        return mean_of_means(*chosen, self.params, self.unit)
 
-    def _p(self, name: str, change: Floats) -> float | None:
-        chosen = self._chosen(name, change)
-        if not len(chosen[0]) or self.params.census:
-            return None
-        found = class_means(*chosen)
-        if len(found.deleted) < FEWEST_UNITS or not np.isfinite(found.deleted).all():
-            return None
-        return t_test(found.value, jackknife_se(found.deleted), len(found.deleted))
+    def _change(self, name: str, values: Floats) -> _Change:
+        chosen = self._chosen(name, values)
+        if not len(chosen[0]):
+            return _Change(estimate_of(NO_CLASS, np.empty(0), self.params, self.unit), None)
+        change = change_of_classes(*chosen)
+        found = change_of(change, self.params, self.unit)
+        return _Change(found, None if found.interval is None else change.p())
 
     def _differences(self, models: dict[str, _Found]) -> dict[str, dict[str, ProbeDifference]]:
         """Paired differences of all pairs of models, in request order."""
         pairs = [(later, earlier) for earlier, later in combinations(models, 2)]
-        changes = [models[later].right - models[earlier].right for later, earlier in pairs]
-        tests = {name: _tests([self._p(name, one) for one in changes]) for name in MEASURES}
+        moved = [models[later].right - models[earlier].right for later, earlier in pairs]
+        changes = {name: [self._change(name, values) for values in moved] for name in MEASURES}
+        tests = {name: _tests([one.p for one in of]) for name, of in changes.items()}
         found: dict[str, dict[str, ProbeDifference]] = {}
-        for i, ((later, earlier), change) in enumerate(zip(pairs, changes, strict=True)):
+        for i, (later, earlier) in enumerate(pairs):
             found.setdefault(later, {})[earlier] = ProbeDifference(
-                **{name: self._estimate(name, change, change=True) for name in MEASURES},
+                **{name: changes[name][i].found for name in MEASURES},
                 tests=ProbeTests(**{name: tests[name][i] for name in MEASURES}),
             )
         return found

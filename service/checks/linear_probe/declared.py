@@ -147,7 +147,7 @@ class PairedTest(Results):
     """Paired test of one difference."""
 
     p: float | None = measure(unit="p", low=0, high=1)
-    """Two-sided t test on the jackknife standard error."""
+    """Two-sided: 1 - level of the widest interval, made as the one beside it, that leaves 0 out."""
     p_holm: float | None = measure(unit="p", low=0, high=1)
     """Adjusted over all pairs of models (Holm)."""
 

@@ -47,7 +47,7 @@ NO_NEXT_ROW = Undefined(
 
 
 @check(
-    version=2,
+    version=3,
     title="Do the neighbours survive storage and arithmetic?",
     question="Do the neighbours survive half precision, int8, int4, a common offset; which "
     "provably, which not?",

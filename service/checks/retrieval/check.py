@@ -28,7 +28,7 @@ ONE_SET = Undefined(code="one_set", message="All queries have the same relevant 
 
 
 @check(
-    version=2,
+    version=3,
     title="Does the right item come back?",
     question="Does the right item come back, in which model more often, and what would chance "
     "and shuffled relevance give?",

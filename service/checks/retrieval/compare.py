@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from service.check import Estimate, Undefined
+from service.check import Estimate, Undefined, change_of
 from service.checks.retrieval.declared import AT_K, OVERALL, Difference, PairedTest, Tests
-from service.checks.retrieval.summary import Kind, Summary
+from service.checks.retrieval.summary import Summary
 from service.numerics.resampled_means import resampled_t
 from service.numerics.resampling import (
-    FEWEST_UNITS,
     Interval,
     holm,
     jackknife_se,
@@ -90,11 +89,16 @@ def _change(summary: Summary, later: str, earlier: str, what: str, c: int | None
         summary.of(name, what) if c is None else summary.of(name, what)[:, c]
         for name in (later, earlier)
     )
-    kind: Kind = "plain" if what == "margin_mean" else "change"
-    found = summary.estimate(one - other, kind, summary.missing(later))
     own = summary.units.means(one - other)
+    if what != "margin_mean" and np.isfinite(own).any():
+        change = summary.change(one - other)
+        found = change_of(change, summary.params, summary.name)
+        if found.interval is None:
+            return _Change(found, own, None, None)
+        return _Change(found, own, jackknife_se(change.deleted), change.p())
+    found = summary.estimate(one - other, "plain", summary.missing(later))
     known = own[np.isfinite(own)]
-    if len(known) < FEWEST_UNITS or summary.params.census or found.estimate is None:
+    if found.interval is None:
         return _Change(found, own, None, None)
     error = jackknife_se((known.sum() - known) / (len(known) - 1))
     return _Change(found, own, error, t_test(found.estimate, error, len(known)))

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from service.check import Arrays, Estimate, Undefined, estimate_of
 from service.checks.retrieval.declared import RetrievalInputs, RetrievalParams
 from service.checks.retrieval.part import Judged
+from service.numerics.changes import PairedChange, change_of_units
 from service.numerics.moments import Units
 from service.numerics.ranking import chance_hit
 from service.numerics.rows import Floats
 
-Kind = Literal["share", "change", "plain"]
+Kind = Literal["share", "plain"]
 BY_DOT = Undefined(
     code="scored_by_dot", message="Margins are distances of unit rows: score by cosine."
 )
@@ -83,8 +84,11 @@ class Summary:
             self.params,
             self.name,
             share=value if kind == "share" else None,
-            changes=own if kind == "change" else None,
         )
+
+    def change(self, values: Floats) -> PairedChange:
+        """The mean over units of a difference of two shares, which some query has."""
+        return change_of_units(values, self.units.units)
 
     def of(self, name: str, what: str) -> NDArray[Any]:
         return np.asarray(self.parts[f"{name}.{what}"])

@@ -81,7 +81,7 @@ def seed_contrasts(
         for pairs in runs.pairs
     ]
     known = [None if params.census else test.p for some in tests for test in some]
-    together = iter(holm([1.0 if p is None else p for p in known]))
+    together = iter(holm(known))
     names = params.names()
     results = SeedContrasts(
         runs=runs.used,

@@ -62,7 +62,7 @@ WHOLE = ("dimensions_90",)
 
 
 @check(
-    version=1,
+    version=2,
     title="Which instrument reacts to which damage?",
     question="Which instrument reacts to which damage: contraction, offset, fewer directions, "
     "noise, pull to the mean?",
