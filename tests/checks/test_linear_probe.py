@@ -543,8 +543,67 @@ def test_test_rows_that_are_the_train_rows_are_said() -> None:
     columns = {"labels": NAMES, "test_labels": NAMES}
     got, context = probe(rows, params={"c": 1.0}, **columns)
     (warned,) = context.warnings
-    assert (warned.code, warned.where) == ("tested_on_train_rows", "inputs/models/a/test")
+    where = "results/models/a/shared_rows"
+    assert (warned.code, warned.where) == ("tested_on_train_rows", where)
+    assert "200 of 200 test rows" in warned.message
     assert got.models["a"].accuracy.estimate == got.models["a"].train_accuracy
+    assert [found.shared_rows for found in got.models.values()] == [200, 0]
+    assert got.undefined["shared_ids"].code == "no_ids"
+
+
+def test_some_train_rows_among_the_test_rows_are_counted_in_any_order() -> None:
+    """By hand: random labels of a quarter new and three quarters known rows are recovered."""
+    random = np.random.default_rng(0)
+    x, labels = random.normal(size=(200, 50)), random.integers(2, size=200)
+    kept = random.permutation(200)[:150]
+    test = np.concatenate([x[kept], random.normal(size=(50, 50))])
+    got, context = probe(
+        (x, test), labels=labels, test_labels=np.concatenate([labels[kept], labels[:50]])
+    )
+    assert got.models["one"].shared_rows == 150
+    (warned,) = (one for one in context.warnings if one.code == "tested_on_train_rows")
+    assert "150 of 200 test rows" in warned.message
+    assert "Leave them out of `test`" in warned.message
+
+
+@pytest.mark.parametrize(("how", "says"), [("drawn", "`groups`"), ("split", "`split`")])
+def test_rows_that_repeat_on_both_sides_are_counted(how: str, says: str) -> None:
+    """Fifty rows four times each, random labels; by sets of rows. By groups of equal rows none."""
+    random = np.random.default_rng(1)
+    x, labels = (np.repeat(part, 4, axis=0) for part in (random.normal(size=(50, 20)), [0, 1] * 25))
+    split = np.array(["train", "test", "train", "train"] * 50)
+    columns = {"split": split} if how == "split" else {}
+    got, context = probe(x, labels=labels, params={"c": 1.0}, **columns)
+    (warned,) = (one for one in context.warnings if one.code == "tested_on_train_rows")
+    assert f"{got.models['one'].shared_rows} of {got.test_rows} test rows" in warned.message
+    assert says in warned.message
+    if how == "split":
+        assert got.models["one"].shared_rows == 50
+    else:
+        deal = dealt({"labels": Labels.of(labels.tolist())}, {"rows": (200, 20)},
+                     linear_probe.params(c=1.0), 0)  # fmt: skip
+        known = set(deal.train // 4)
+        assert got.models["one"].shared_rows == sum(row // 4 in known for row in deal.test)
+    got, context = probe(
+        x, labels=labels, groups=np.repeat(np.arange(50), 4), params={"c": 1.0}
+    )
+    assert got.models["one"].shared_rows == 0
+    assert "tested_on_train_rows" not in {one.code for one in context.warnings}
+
+
+def test_ids_of_both_sides_are_counted() -> None:
+    """Rows marked `test` of the train side are left out, and so are their ids."""
+    ids = tuple(f"i{row}" for row in range(200))
+    models = {"one": {"rows": Dataset(X, ids=ids), "test": Dataset(OTHER[:50], ids=ids[:50])}}
+    columns = {"labels": NAMES.tolist(), "test_labels": NAMES[:50].tolist(), "split": SPLIT.tolist()}
+    context = Context()
+    inputs = linear_probe.inputs(
+        models=models, **{name: Labels.of(values) for name, values in columns.items()}
+    )
+    got = linear_probe.run(context, inputs, linear_probe.params(c=1.0))
+    assert got.shared_ids == sum(SPLIT[:50] != "test")
+    assert got.models["one"].shared_rows == 0
+    assert "ids_on_both_sides" in {one.code for one in context.warnings}
 
 
 def test_one_strength_is_no_choice() -> None:

@@ -35,7 +35,8 @@ from service.dataset import Dataset
 from service.numerics.changes import change_of_classes
 from service.numerics.probe import TIED, Fitted, Solver, Tried, choose, fit
 from service.numerics.resampling import Unit, holm
-from service.numerics.rows import Floats, Rows, blocks
+from service.numerics.rows import Floats, Rows
+from service.numerics.seen import seen
 
 COLUMNS = ("labels", "test_labels", "split", "groups", "test_groups")
 MEASURES = ("accuracy", "balanced_accuracy")
@@ -45,6 +46,14 @@ NO_CLASS = Undefined(
 NO_GROUPS = Undefined(
     code="no_groups", message="The groups of train rows and of test rows were not both given."
 )
+NO_IDS = Undefined(
+    code="no_ids", message="There are no test rows of their own, or one of the sides has no ids."
+)
+LEARNT = {
+    "test": "Leave them out of `test`, or leave `test` out, and rows are held out.",
+    "split": "Mark equal rows alike in `split`.",
+    "drawn": "Give equal rows one group in `groups`, and none is on both sides.",
+}
 NOT_ESTIMABLE = Undefined(code="not_estimable", message="Too few units, or a census.")
 
 
@@ -89,7 +98,7 @@ def linear_probe(
         }
     results = probed.results(models)
     _warn(context, results)
-    _warn_of_sides(context, inputs)
+    _warn_of_groups(context, inputs)
     return results
 
 
@@ -100,11 +109,12 @@ def _share(step: Callable[[int, int], None], place: int, models: int) -> Callabl
 
 @dataclass(frozen=True)
 class _Found:
-    """A fitted probe, what was tried before it, and which test rows it is right about."""
+    """A fitted probe, what was tried before it, which test rows it is right about, and has seen."""
 
     fitted: Fitted
     tried: list[Tried]
     right: Floats
+    shared: int
     d: int
 
 
@@ -162,9 +172,10 @@ class _Probed:
             c = tried[best].fitted.c
         test: Rows = model["test"].vectors if self.apart else rows[deal.test]
         fitted = fit(train, deal.codes, test, c, self.solver)
+        shared = int(seen(test, train, self.context.threads).sum())
         step(steps, steps)
         right = (fitted.predicted == deal.test_codes).astype(np.float64)
-        return _Found(fitted, tried, right, rows.shape[1])
+        return _Found(fitted, tried, right, shared, rows.shape[1])
 
     def results(self, models: dict[str, _Found]) -> LinearProbe:
         deal, (trained, tested) = self.dealt, self.counts
@@ -178,6 +189,7 @@ class _Probed:
             test_rows=len(deal.test),
             tested_on="test" if self.apart else "split" if self.inputs.split else "drawn",
             straddling_groups=NO_GROUPS if deal.straddling is None else deal.straddling,
+            shared_ids=self._shared_ids(),
             counted=self._listed(counts),
             excluded=self._listed(~counts & seen & (tested > 0)),
             absent=self._listed(~seen & (tested > 0)),
@@ -186,6 +198,14 @@ class _Probed:
             models={name: self._of(found) for name, found in models.items()},
             differences=self._differences(models),
         )
+
+    def _shared_ids(self) -> int | Undefined:
+        """Ids of train rows that test rows of their own have too, in the first model that has ids."""
+        for model in self.inputs.models.values():
+            one, other = (model[part].ids if part in model else None for part in ("rows", "test"))
+            if one is not None and other is not None:
+                return len({one[row] for row in self.dealt.train} & set(other))
+        return NO_IDS
 
     def _listed(self, which: np.ndarray) -> list[LabelSupport]:
         trained, tested = self.counts
@@ -213,6 +233,7 @@ class _Probed:
             converged=fitted.converged,
             at_majority=fitted.train_accuracy <= most,
             constant_dimensions=fitted.constant,
+            shared_rows=found.shared,
             tried=[
                 TriedStrength(
                     c=one.fitted.c,
@@ -298,8 +319,22 @@ def _warn(context: Context, results: LinearProbe) -> None:
             "may be what is recovered. Split by whole groups.",
             "results/straddling_groups",
         )
+    if results.shared_ids:
+        context.warn(
+            "ids_on_both_sides",
+            f"{results.shared_ids} ids are of train rows and of `test` rows: where they name the same "
+            "items, what is recovered of them may have been learnt by heart. Leave them out of one side.",
+            "results/shared_ids",
+        )
     for name, found in results.models.items():
         at = f"results/models/{name}"
+        if found.shared_rows:
+            context.warn(
+                "tested_on_train_rows",
+                f"`{name}`: {found.shared_rows} of {results.test_rows} test rows are equal to a train row: "
+                f"what is recovered of them may have been learnt by heart. {LEARNT[results.tested_on]}",
+                f"{at}/shared_rows",
+            )
         if not found.converged:
             context.warn(
                 "not_converged",
@@ -329,15 +364,7 @@ def _warn(context: Context, results: LinearProbe) -> None:
             )
 
 
-def _warn_of_sides(context: Context, inputs: LinearProbeInputs) -> None:
-    for name, model in inputs.models.items():
-        if "test" in model and _equal(model["rows"].vectors, model["test"].vectors):
-            context.warn(
-                "tested_on_train_rows",
-                f"`{name}`: `test` holds the same rows as `rows`; what is recovered may have been "
-                "learnt by heart. Leave `test` out, and rows are held out.",
-                f"inputs/models/{name}/test",
-            )
+def _warn_of_groups(context: Context, inputs: LinearProbeInputs) -> None:
     given = {"groups": inputs.groups is not None, "test_groups": inputs.test_groups is not None}
     if inputs.test_labels is None or len(set(given.values())) == 1:
         return
@@ -347,12 +374,6 @@ def _warn_of_sides(context: Context, inputs: LinearProbeInputs) -> None:
         f"`{known}` are given without `{other}`: whether a group has rows on both sides is not known"
         + ("." if known == "test_groups" else ", and intervals are by row."),
         f"inputs/{other}",
-    )
-
-
-def _equal(one: Rows, other: Rows) -> bool:
-    return one.shape == other.shape and all(
-        np.array_equal(one[which], other[which]) for which in blocks(*one.shape)
     )
 
 

@@ -137,6 +137,8 @@ class ModelProbe(Results):
     """Whether it recovers train rows no better than giving all of them their commonest label."""
     constant_dimensions: int
     """Dimensions that do not vary over train rows, and tell nothing."""
+    shared_rows: int | None = measure(unit="rows", low=0, better="lower", default=None)
+    """Test rows that are equal to a train row: their labels may have been learnt by heart."""
     tried: list[TriedStrength]
     """Strengths there were to choose from; empty where there is nothing to choose."""
     recalls: list[LabelRecall]
@@ -180,6 +182,8 @@ class LinearProbe(Results):
     """Where they come from: rows of their own, rows marked in `split`, or drawn by group."""
     straddling_groups: int | None = measure(unit="groups", low=0, better="lower", needs=("groups",))
     """Groups with train rows and test rows: what they share may be what is recovered."""
+    shared_ids: int | None = measure(unit="rows", low=0, better="lower", default=None)
+    """Ids that train rows and `test` rows both have."""
     counted: list[LabelSupport]
     """Labels in balanced accuracy: enough test rows and a train row, known before a fit."""
     excluded: list[LabelSupport]
