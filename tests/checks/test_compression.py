@@ -26,7 +26,6 @@ from service.errors import (
     DimensionMismatch,
     InvalidRequest,
     MissingLabels,
-    TooFewGroups,
     TooFewRows,
     ZeroRows,
 )
@@ -267,14 +266,40 @@ def test_without_train_labels_there_is_no_probe_and_they_need_labels(
         (InvalidRequest, "/inputs/train_labels",
          {"vectors": whole, "labels": labels, "train": many,
           "train_labels": {"values": ["a", "b"] * 25_000 + ["a"]}}),
-        (TooFewGroups, "/inputs/train_labels",
-         {"vectors": whole, "labels": labels, "train": train,
-          "train_labels": {"values": ["a"] * 300}}),
     ]  # fmt: skip
     for error, pointer, inputs in cases:
         with pytest.raises(error) as caught:
             submit(services, "default", parse_request(body(**inputs)))
         assert pointer in [fault.pointer for fault in caught.value.faults]
+
+
+def test_train_rows_of_one_label_leave_the_probe_null_with_a_reason(
+    run: Callable[..., Any],
+) -> None:
+    """CASES P23: everything else is measured."""
+    got, _ = run(
+        compression, vectors=X, train=TRAIN, labels=LABELS, train_labels=["a"] * 300, params=FEW
+    )
+    assert got.native.undefined["probe"].code == "one_label"
+    assert got.variants["pca_3"].undefined["probe_change"].code == "one_label"
+    assert got.undefined["shared_rows"].code == "one_label"
+    assert got.variants["pca_3"].label_precision_change
+
+
+def test_rows_the_probe_was_fitted_on_are_counted_where_there_is_a_probe(
+    run: Callable[..., Any],
+) -> None:
+    train = np.concatenate([TRAIN[:200], X[:30]])
+    columns = {"labels": LABELS, "params": FEW}
+    got, context = run(
+        compression, vectors=X, train=train, train_labels=["a", "b"] * 115, **columns
+    )
+    assert got.shared_rows == 30
+    (warned,) = (one for one in context.warnings if one.code == "tested_on_train_rows")
+    assert warned.message.startswith(f"30 of {len(X)} rows")
+    got, context = run(compression, vectors=X, train=train, **columns)
+    assert got.undefined["shared_rows"].code == "no_train_labels"
+    assert "tested_on_train_rows" not in {one.code for one in context.warnings}
 
 
 def judged(scores: Array, relevance: list[list[tuple[int, float]]], k: int) -> dict[str, Array]:
@@ -485,7 +510,7 @@ def test_ties_are_counted_and_said_for_the_rows_as_given_and_each_variant(
 def test_intervals_are_over_groups_and_a_change_never_has_one_without_width(
     run: Callable[..., Any], t_interval: Callable[..., tuple[float, float]]
 ) -> None:
-    """Hulls of jackknife-t and Clopper-Pearson, by scipy; gains less losses for a change."""
+    """Hulls of jackknife-t and Clopper-Pearson, by scipy; a change between two hulls, and with width."""
     got, _ = run(
         compression, vectors=X, labels=LABELS, groups=GROUPS.tolist(), params=FEW | {"dims": [3]}
     )
@@ -510,8 +535,16 @@ def test_intervals_are_over_groups_and_a_change_never_has_one_without_width(
     low, high = t_interval(lambda kept: float(change[kept].mean()), GROUPS)
     gains, losses = (exact(np.maximum(s * own(change), 0).sum(), 0.0125) for s in (1, -1))
     interval = found.label_precision_change[5].interval
-    assert interval.low == pytest.approx(max(-1, min(low, gains[0] - losses[1])))
-    assert interval.high == pytest.approx(min(1, max(high, gains[1] - losses[0])))
+    assert gains[0] - losses[1] < interval.low <= low
+    assert high <= interval.high < gains[1] - losses[0]
+    assert (interval.method, interval.unit, interval.resamples) == ("jackknife_t+mover", "group", 11)
+    same, _ = run(
+        compression, vectors=X[:, [0, 1, 2, 2]], labels=["a"] * len(X), groups=GROUPS.tolist(),
+        params={"dims": [3], "k": 5},
+    )  # fmt: skip
+    interval = same.variants["prefix_3"].label_precision_change[5].interval
+    assert interval.high == pytest.approx(1 - 0.025 ** (1 / 11))
+    assert interval.low == pytest.approx(-interval.high)
 
 
 @given(seed=st.integers(0, 10**6))

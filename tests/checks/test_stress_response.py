@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from service.check import Context
 from service.checks.stress_response import stress_response
 from service.dataset import Dataset, Labels
-from service.errors import DimensionMismatch, InvalidRequest, TooFewRows
+from service.errors import DimensionMismatch, InvalidRequest, MissingLabels, TooFewRows
 from service.gating import read_gate, run_gate
 from service.numerics.damages import noisy, unit_direction
 from service.numerics.probe import Solver, fit
@@ -567,6 +567,49 @@ def test_a_probe_that_stops_on_a_slope_is_said_of_every_state(
         "results/native/probe_converged",
         "results/conditions/contraction_50/probe_converged",
     ]
+
+
+def test_rows_the_probe_was_fitted_on_are_counted_where_there_is_a_probe(
+    run: Callable[..., Any],
+) -> None:
+    """Every row of `vectors` as `train` too, in another order; without labels there is no probe."""
+    few = {"k": K, "severities": [0.5], "damages": ["contraction"]}
+    order = np.arange(N)[::-1]
+    train = np.concatenate([X[order], TRAIN])
+    labels = [LABELS[row] for row in order] + TRAIN_LABELS
+    got, context = run(
+        stress_response, vectors=X, train=train, labels=LABELS, train_labels=labels, params=few
+    )
+    assert got.shared_rows == N
+    (warned,) = (one for one in context.warnings if one.code == "tested_on_train_rows")
+    assert warned.message.startswith(f"{N} of {N} rows")
+    got, context = run(stress_response, vectors=X, train=train, labels=LABELS, params=few)
+    assert got.undefined["shared_rows"].code == "no_train_labels"
+    assert "tested_on_train_rows" not in {one.code for one in context.warnings}
+
+
+def test_train_labels_without_labels_are_refused(
+    run: Callable[..., Any], services: Services, store: Callable[..., Any]
+) -> None:
+    """On submission, and by the check itself."""
+    request = {
+        "kind": "stress_response",
+        "inputs": {"vectors": {"dataset": store(X).id}, "train": {"dataset": store(TRAIN).id},
+                   "train_labels": {"values": TRAIN_LABELS}},
+        "params": {"k": K},
+    }  # fmt: skip
+    with pytest.raises(MissingLabels) as caught:
+        submit(services, "default", parse_request(request))
+    assert [fault.pointer for fault in caught.value.faults] == ["/inputs/labels"]
+    with pytest.raises(MissingLabels):
+        run(stress_response, vectors=X, train=TRAIN, train_labels=TRAIN_LABELS, params={"k": K})
+
+
+def test_severity_0_is_said_to_be_native() -> None:
+    with pytest.raises(ValidationError, match="always under `native`"):
+        stress_response.params(severities=[0, 0.25])
+    with pytest.raises(ValidationError, match="greater than 0"):
+        stress_response.params(severities=[-0.25])
 
 
 def test_labels_that_cannot_be_learnt_say_why(run: Callable[..., Any]) -> None:

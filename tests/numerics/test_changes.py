@@ -149,6 +149,48 @@ def test_groups_are_covered_however_alike_their_rows_are(
     assert missed.max() / 600 <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 600)
 
 
+def by_definition(values: Array, codes: Array, level: float) -> tuple[float, float]:
+    """Gains and losses refitted without each group, scipy's quantiles, joined as independent errors."""
+    names, tail = np.unique(codes), (1 - level) / 2
+    parts = []
+    for part in (np.maximum(values, 0), np.maximum(-values, 0)):
+        without = np.array([part[codes != name].mean() for name in names])
+        share, groups = part.mean(), len(names)
+        variance = (groups - 1) / groups * ((without - without.mean()) ** 2).sum()
+        some = sum((part[codes == name] > 0).any() for name in names)
+        less = sum((part[codes == name] < 1).any() for name in names)
+        trials = float(groups)
+        if min(some, less) >= 2:
+            ratio = stats.norm.ppf(tail) / stats.t.ppf(tail, min(some, less) - 1)
+            trials = np.clip(share * (1 - share) / variance * ratio**2, groups, len(values))
+        k = share * trials
+        low = stats.beta.ppf(tail, k, trials - k + 1) if k > 0 else 0.0
+        high = stats.beta.ppf(1 - tail, k + 1, trials - k) if k < trials else 1.0
+        parts.append((share, low, high, without))
+    (p, gain_low, gain_high, one), (q, loss_low, loss_high, other) = parts
+    rho = np.corrcoef(one, other)[0, 1] if np.ptp(one) * np.ptp(other) else 0.0
+    ends = []
+    for a, b in ((p - gain_low, loss_high - q), (gain_high - p, q - loss_low)):
+        ends.append(float(np.sqrt(a * a + b * b - 2 * rho * a * b)))
+    return p - q - ends[0], p - q + ends[1]
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.5, 0.99))
+def test_groups_have_the_interval_of_the_definition(seed: int, level: float) -> None:
+    """Of any sizes, beside Student's t of the groups left out one by one."""
+    random = np.random.default_rng(seed)
+    codes = np.concatenate([np.arange(8), random.integers(8, size=40)])
+    values = random.choice([1.0, -1.0, 0.0, 0.5], p=[0.15, 0.1, 0.7, 0.05], size=48)
+    low, high = by_definition(values, codes, level)
+    without = np.array([values[codes != group].mean() for group in range(8)])
+    error = np.sqrt(7 / 8 * ((without - without.mean()) ** 2).sum())
+    half = stats.t.ppf((1 + level) / 2, 7) * error
+    corrected = values.mean() - 7 * (without.mean() - values.mean())
+    found = change_of_rows(values, Units.groups(codes)).interval(level, "group")
+    assert found.low == pytest.approx(min(low, min(values.mean(), corrected) - half), abs=1e-9)
+    assert found.high == pytest.approx(max(high, max(values.mean(), corrected) + half), abs=1e-9)
+
+
 def test_many_groups_leave_little_more_than_students_t() -> None:
     """Rows of 200 groups that change often: within a tenth of the t interval of the group means."""
     random = np.random.default_rng(3)

@@ -23,7 +23,7 @@ from service.checks.compression.declared import (
     Native,
     Variant,
 )
-from service.checks.compression.probing import NO_TRAIN_LABELS, Probed, Probing, refuse
+from service.checks.compression.probing import Probed, Probing, refuse
 from service.checks.compression.ranking import NO_QUERIES, Ranked, Ranking
 from service.checks.compression.reduction import Kept, Nothing, Reductions
 from service.errors import Fault, InvalidRequest
@@ -32,6 +32,7 @@ from service.numerics.coded import chunks
 from service.numerics.moments import Units
 from service.numerics.neighbours import Ids, Queries, Search
 from service.numerics.rows import Floats
+from service.numerics.seen import seen
 
 BATCH = 1 << 16
 NO_LABELS = Undefined(code="no_labels", message="No labels were given.")
@@ -113,7 +114,7 @@ class _Compared:
         self.reductions = Reductions(self.inputs, self.params, self.context.threads)
 
     def results(self) -> Compression:
-        if self.probing is not None and self.probing.absent:
+        if isinstance(self.probing, Probing) and self.probing.absent:
             self.context.warn(
                 "labels_not_in_train",
                 f"{self.probing.absent} rows have a label that no train row has: no probe can give it.",
@@ -145,12 +146,13 @@ class _Compared:
             **self._retrieval(before),
         )
         train = self.inputs.train
-        return Compression(
+        return Compression.build(  # type: ignore[no-any-return]
             n=self.n,
             d=self.d,
             k=self.params.k,
             train_rows=self.n if train is None else train.n,
             fitted_on_compared_rows=train is None,
+            shared_rows=self._shared_rows(),
             overlap_chance=self.params.k / (self.n - 1),
             native=native,
             variants=in_order,
@@ -191,7 +193,7 @@ class _Compared:
         return _Found(ids, hits, unresolved, self._probed(kept), ranked)
 
     def _probed(self, kept: Kept) -> Probed | None:
-        if self.probing is None:
+        if isinstance(self.probing, Undefined):
             return None
         probed = self.probing.fitted(kept.like(self.reductions.train), kept.rows)
         if not probed.fitted.converged:
@@ -202,6 +204,22 @@ class _Compared:
                 f"results/{_place(kept)}/probe/converged",
             )
         return probed
+
+    def _shared_rows(self) -> int | Undefined:
+        """Rows the probe was fitted on; warns where there are any."""
+        if isinstance(self.probing, Undefined):
+            return self.probing
+        train = self.inputs.train
+        rows = self.inputs.vectors.vectors
+        shared = int(seen(rows, rows if train is None else train.vectors, self.context.threads).sum())
+        if shared:
+            self.context.warn(
+                "tested_on_train_rows",
+                f"{shared} of {self.n} rows are equal to a train row: what the probe recovers of them "
+                "may have been learnt by heart. Leave them out of `train`, or of `vectors`.",
+                "results/shared_rows",
+            )
+        return shared
 
     def _retrieval(self, found: _Found, before: _Found | None = None) -> dict[str, Any]:
         """What queries find and, beside the rows as given, how that changed."""
@@ -216,8 +234,8 @@ class _Compared:
     def _probe(self, found: _Found, before: _Found | None = None) -> dict[str, Any]:
         """What the probe gives and, beside the rows as given, how that changed."""
         names = ("probe",) if before is None else ("probe", "probe_change")
-        if self.probing is None or found.probed is None:
-            return dict.fromkeys(names, NO_TRAIN_LABELS)
+        if isinstance(self.probing, Undefined) or found.probed is None:
+            return dict.fromkeys(names, self.probing)
         read: dict[str, Any] = {"probe": self.probing.read(found.probed)}
         if before is not None and before.probed is not None:
             read["probe_change"] = self.probing.change(before.probed, found.probed)

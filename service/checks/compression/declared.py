@@ -45,7 +45,7 @@ class CompressionInputs(Inputs):
     """Which queries belong together: the unit of intervals of retrieval."""
     groups: Labels | None = labels(of="vectors", least=2)
     """Which rows belong together (source document, user): the unit of every interval."""
-    train_labels: Labels | None = labels(of="train", least=2)
+    train_labels: Labels | None = labels(of="train")
     """A label of each train row: what a linear probe learns, on unit rows with as little kept."""
     labels: Labels | None = labels(of="vectors")
     """A label of each row: what neighbours are wanted to share, and a probe to give."""
@@ -202,6 +202,10 @@ class Compression(Results):
     """Rows that PCA and storage schemes were fitted on."""
     fitted_on_compared_rows: bool
     """Whether those are the rows that are compared."""
+    shared_rows: int | None = measure(
+        unit="rows", low=0, better="lower", needs=PROBED, default=None
+    )
+    """Rows that are equal to a train row: the probe may have learnt their labels by heart."""
     overlap_chance: float
     """Overlap of sets that are drawn at random: k / (n - 1)."""
     native: Native

@@ -26,6 +26,7 @@ from service.numerics.rows import Floats
 Codes = NDArray[np.int64]
 MOST_ROWS = 50_000
 NO_TRAIN_LABELS = Undefined(code="no_train_labels", message="No labels of train rows were given.")
+ONE_LABEL = Undefined(code="one_label", message="All train rows have the same label.")
 NO_CLASS = Undefined(
     code="too_few_rows", message="No label has `min_support` rows and a train row."
 )
@@ -84,10 +85,12 @@ class Probing:
     unit: Unit
 
     @classmethod
-    def of(cls, inputs: CompressionInputs, params: CompressionParams) -> Probing | None:
-        """None where there are no train labels."""
+    def of(cls, inputs: CompressionInputs, params: CompressionParams) -> Probing | Undefined:
+        """What there is to probe, or why there is nothing."""
         if inputs.labels is None or inputs.train_labels is None:
-            return None
+            return NO_TRAIN_LABELS
+        if len(inputs.train_labels.levels) < 2:
+            return ONE_LABEL
         places: dict[tuple[type, object], int] = {}
         train_codes, codes = (
             np.array([places.setdefault((type(v), v), len(places)) for v in column.levels])[

@@ -32,7 +32,14 @@ from service.checks.stress_response.part import (
     part,
     plan,
 )
-from service.checks.stress_response.probing import NO_CLASS, NO_LABELS, NOT_LEARNT, Wanted
+from service.checks.stress_response.probing import (
+    NO_CLASS,
+    NO_LABELS,
+    NOT_LEARNT,
+    Wanted,
+    refuse,
+    shared_rows,
+)
 from service.checks.stress_response.response import responses
 from service.checks.stress_response.states import (
     NO_DEVIATION,
@@ -82,6 +89,7 @@ WHOLE = ("dimensions_90",)
     row_limit=50_000,
     memory_factor=8.0,
     parts=Parts(plan=plan, part=part),
+    refuse=refuse,
 )
 def stress_response(
     context: Context,
@@ -111,6 +119,7 @@ def stress_response(
         d=inputs.vectors.vectors.shape[1],
         k=params.k,
         train_rows=inputs.train.n,
+        shared_rows=summary.unprobed or shared_rows(context, inputs),
         overlap_chance=params.k / (inputs.vectors.n - 1),
         **summary.floors(),
         native=native,
@@ -197,7 +206,7 @@ class _Summary:
             else self.wanted,
             "probe_floor_balanced": self._unlearnt or 1 / int(self.learnt.sum()),
             "classes": self._unlabelled or int(self.enough.sum()),
-            "probe_classes": self._unprobed or int(self.learnt.sum()),
+            "probe_classes": self.unprobed or int(self.learnt.sum()),
         }
 
     def native(self) -> Instruments:
@@ -220,7 +229,7 @@ class _Summary:
                 self.k: self._mean(change, nothing or self._unlabelled, "change")
             },
             probe_accuracy_change=self._mean(
-                self._right(place) - self._right(0), why or self._unprobed, "change"
+                self._right(place) - self._right(0), why or self.unprobed, "change"
             ),
         )
 
@@ -285,7 +294,7 @@ class _Summary:
         return found
 
     def _probe(self, place: int, why: Undefined | None) -> dict[str, Any]:
-        nothing, right = why or self._unprobed, self._right(place)
+        nothing, right = why or self.unprobed, self._right(place)
         accuracy, n_iter, converged = self.parts["probe"][place]
         return {
             "probe_accuracy": self._mean(right, nothing),
@@ -298,13 +307,13 @@ class _Summary:
         }
 
     @property
-    def _unprobed(self) -> Undefined | None:
+    def unprobed(self) -> Undefined | None:
         return self.wanted if isinstance(self.wanted, Undefined) else None
 
     @property
     def _unlearnt(self) -> Undefined | None:
         """Why a probe has no mean over labels."""
-        return self._unprobed or (None if self.learnt.any() else NOT_LEARNT)
+        return self.unprobed or (None if self.learnt.any() else NOT_LEARNT)
 
     def _right(self, place: int) -> Floats:
         return np.asarray(self.parts["right"][place].astype(np.float64))

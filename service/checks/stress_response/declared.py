@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from service.check import (
     Estimate,
@@ -27,6 +27,15 @@ PROBED = ("labels", "train_labels")
 SCALED: tuple[Literal["uniform_scale"]] = ("uniform_scale",)
 
 
+def _of_a_damage(severity: object) -> object:
+    if severity == 0 and not isinstance(severity, bool):
+        raise ValueError("severity 0 is the rows as given, and always under `native`: leave it out")
+    return severity
+
+
+Severity = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_of_a_damage)]
+
+
 class StressResponseInputs(Inputs):
     train: Dataset = vectors(rows="train", least=2)
     """Rows that every damage is fitted on: their mean, length, deviation and directions."""
@@ -43,7 +52,7 @@ class StressResponseInputs(Inputs):
 class StressResponseParams(Params):
     damages: list[Damage] | None = Field(default=None, min_length=1, max_length=5)
     """What is done to the rows; all there is by default."""
-    severities: list[Annotated[float, Field(gt=0, lt=1)]] = Field(
+    severities: list[Severity] = Field(
         default=[0.25, 0.5, 0.75, 0.9, 0.99], min_length=1, max_length=8
     )
     """How much of it, with up to four decimals; the rows as given, severity 0, are always measured."""
@@ -178,6 +187,10 @@ class StressResponse(Results):
     """Neighbours of each row."""
     train_rows: int
     """Rows that the damages were fitted on."""
+    shared_rows: int | None = measure(
+        unit="rows", low=0, better="lower", needs=PROBED, default=None
+    )
+    """Rows that are equal to a train row: the probe may have learnt their labels by heart."""
     overlap_chance: float
     """Overlap of sets that are drawn at random: k / (n - 1)."""
     label_floor: float | None = measure(low=0, high=1, needs=("labels",))

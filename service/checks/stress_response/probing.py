@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.check import Undefined
+from service.check import Context, Shapes, Undefined
 from service.checks.stress_response.declared import StressResponseInputs, StressResponseParams
+from service.dataset import Labels
+from service.errors import Fault, MissingLabels
 from service.numerics.probe import fit, most_codes
 from service.numerics.rows import Rows
+from service.numerics.seen import seen
 
 NO_LABELS = Undefined(code="no_labels", message="No labels were given.")
 NO_TRAIN_LABELS = Undefined(
@@ -24,6 +28,35 @@ NO_CLASS = Undefined(code="too_few_rows", message="No label has `min_support` ro
 NOT_LEARNT = Undefined(
     code="too_few_rows", message="No label of `min_support` rows has a train row."
 )
+
+
+def refuse(
+    columns: Mapping[str, Labels], shapes: Shapes, params: StressResponseParams, seed: int
+) -> None:
+    """Raise where there is something to learn and nothing to give it to."""
+    if "train_labels" in columns and "labels" not in columns:
+        raise _unlabelled()
+
+
+def _unlabelled() -> MissingLabels:
+    return MissingLabels(
+        "`train_labels` are given without `labels`.",
+        [Fault(pointer="/inputs/labels", message="give the label of each row to be probed")],
+    )
+
+
+def shared_rows(context: Context, inputs: StressResponseInputs) -> int:
+    """Rows that are equal to a train row; warns where there are any."""
+    rows = inputs.vectors
+    shared = int(seen(rows.vectors, inputs.train.vectors, context.threads).sum())
+    if shared:
+        context.warn(
+            "tested_on_train_rows",
+            f"{shared} of {rows.n} rows are equal to a train row: what the probe recovers of them may "
+            "have been learnt by heart. Leave them out of `train`, or of `vectors`.",
+            "results/shared_rows",
+        )
+    return shared
 
 
 @dataclass(frozen=True)
@@ -63,6 +96,8 @@ class Wanted:
     def of(cls, inputs: StressResponseInputs) -> Wanted | Undefined:
         """The labels, or why there is nothing to learn."""
         if inputs.labels is None:
+            if inputs.train_labels is not None:
+                raise _unlabelled()
             return NO_LABELS
         if inputs.train_labels is None:
             return NO_TRAIN_LABELS
