@@ -2,9 +2,9 @@
 Coverage of the interval of a paired change of shares, and false alarms of its test.
 
 Rows of a group are better or worse for a model, each copying one row of its group with the square root
-of `alike`. Beside the interval stand Student's t of the groups alone, and the envelope there was before:
-exact intervals of gains and of losses, of as many trials as groups, subtracted from each other at half of
-a side's level. About two minutes; prints the tables of paired_changes.md.
+of `alike`. Beside the interval stand Student's t of the groups alone, and the envelope there was
+before: exact intervals of gains and of losses, of as many trials as groups, subtracted from each other
+at half of a side's level. Some minutes; prints the table of paired_changes.md.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def envelope(values: Floats, units: Units) -> tuple[float, float]:
 
 
 def rates(groups: int, size: int, gained: float, lost: float, alike: float) -> list[float]:
-    """Covered, missed below and above, mean width, p <= .05; of t and of the envelope: covered, width."""
+    """As the header of the table says."""
     random = np.random.default_rng([groups, size, round(1e4 * gained), round(1e4 * lost)])
     units = Units.groups(np.repeat(np.arange(groups), size))
     odds, truth = [gained, lost, 1 - gained - lost], gained - lost

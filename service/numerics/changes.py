@@ -1,4 +1,4 @@
-"""Paired changes of shares: intervals from what was gained and what was lost, and a test that agrees."""
+"""Paired changes of shares: intervals from what was gained and lost, and a test that agrees."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ class Interval(Model):
     level: float
     """Nominal coverage."""
     method: str
-    """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares,
-    `jackknife_t+mover` for paired changes of shares, `two_sample_jackknife_t`, `bca`, `max_t`, `fisher_z`, `bonferroni_t`, `student_t` or
-    `clopper_pearson`."""
+    """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares, `jackknife_t+mover` for
+    paired changes of shares, `two_sample_jackknife_t`, `bca`, `max_t`, `fisher_z`, `bonferroni_t`,
+    `student_t` or `clopper_pearson`."""
     unit: Unit
     """What was left out, or drawn, at a time."""
     resamples: int

@@ -510,7 +510,7 @@ def test_ties_are_counted_and_said_for_the_rows_as_given_and_each_variant(
 def test_intervals_are_over_groups_and_a_change_never_has_one_without_width(
     run: Callable[..., Any], t_interval: Callable[..., tuple[float, float]]
 ) -> None:
-    """Hulls of jackknife-t and Clopper-Pearson, by scipy; a change between two hulls, and with width."""
+    """Hulls of jackknife-t and Clopper-Pearson, by scipy; a change is between two hulls."""
     got, _ = run(
         compression, vectors=X, labels=LABELS, groups=GROUPS.tolist(), params=FEW | {"dims": [3]}
     )
@@ -537,7 +537,11 @@ def test_intervals_are_over_groups_and_a_change_never_has_one_without_width(
     interval = found.label_precision_change[5].interval
     assert gains[0] - losses[1] < interval.low <= low
     assert high <= interval.high < gains[1] - losses[0]
-    assert (interval.method, interval.unit, interval.resamples) == ("jackknife_t+mover", "group", 11)
+    assert (interval.method, interval.unit, interval.resamples) == (
+        "jackknife_t+mover",
+        "group",
+        11,
+    )
     same, _ = run(
         compression, vectors=X[:, [0, 1, 2, 2]], labels=["a"] * len(X), groups=GROUPS.tolist(),
         params={"dims": [3], "k": 5},

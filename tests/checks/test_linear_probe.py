@@ -584,9 +584,7 @@ def test_rows_that_repeat_on_both_sides_are_counted(how: str, says: str) -> None
                      linear_probe.params(c=1.0), 0)  # fmt: skip
         known = set(deal.train // 4)
         assert got.models["one"].shared_rows == sum(row // 4 in known for row in deal.test)
-    got, context = probe(
-        x, labels=labels, groups=np.repeat(np.arange(50), 4), params={"c": 1.0}
-    )
+    got, context = probe(x, labels=labels, groups=np.repeat(np.arange(50), 4), params={"c": 1.0})
     assert got.models["one"].shared_rows == 0
     assert "tested_on_train_rows" not in {one.code for one in context.warnings}
 
@@ -595,7 +593,11 @@ def test_ids_of_both_sides_are_counted() -> None:
     """Rows marked `test` of the train side are left out, and so are their ids."""
     ids = tuple(f"i{row}" for row in range(200))
     models = {"one": {"rows": Dataset(X, ids=ids), "test": Dataset(OTHER[:50], ids=ids[:50])}}
-    columns = {"labels": NAMES.tolist(), "test_labels": NAMES[:50].tolist(), "split": SPLIT.tolist()}
+    columns = {
+        "labels": NAMES.tolist(),
+        "test_labels": NAMES[:50].tolist(),
+        "split": SPLIT.tolist(),
+    }
     context = Context()
     inputs = linear_probe.inputs(
         models=models, **{name: Labels.of(values) for name, values in columns.items()}
@@ -631,6 +633,22 @@ def columns_of(**values: Any) -> dict[str, Any]:
 
 
 ALTERNATING = ["a", "b"] * 100
+
+
+def test_train_rows_of_one_label_are_refused_with_what_to_do(
+    services: Services, store: Callable[..., Any]
+) -> None:
+    """CASES P23, before the job is accepted: a report would be null from end to end."""
+    columns = columns_of(labels=ALTERNATING, split=["train", "test"] * 100)
+    inputs = {"rows": {"dataset": store(X).id}, **columns}
+    with pytest.raises(TooFewGroups) as caught:
+        submit(services, "default", parse_request({"kind": "linear_probe", "inputs": inputs}))
+    assert caught.value.code == "too-few-groups"
+    (fault,) = caught.value.faults
+    assert (fault.pointer, fault.message) == (
+        "/inputs/labels",
+        "give train rows of two labels or more",
+    )
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_p_is_the_level_at_which_the_interval_reaches_0(counts: tuple[int, int, 
         out = change.interval(1 - p * (1 + 1e-3), "row")
         assert out.low > 0 or out.high < 0
     values = np.repeat([1.0, -1.0, 0.0], [gained, lost, n - gained - lost])
-    if 0 < values.std():
+    if values.std() > 0:
         assert p >= stats.ttest_1samp(values, 0).pvalue * (1 - 1e-9)
 
 
@@ -252,7 +252,9 @@ def test_rows_without_a_value_take_no_part() -> None:
     wider = np.concatenate([values, [np.nan, np.nan]])
     units, more = Units.groups(codes), Units.groups(np.concatenate([codes, [1, 5]]))
     for made in (change_of_rows, change_of_units):
-        assert made(wider, more).interval(0.9, "group") == made(values, units).interval(0.9, "group")
+        assert made(wider, more).interval(0.9, "group") == made(values, units).interval(
+            0.9, "group"
+        )
 
 
 def test_a_rare_class_keeps_its_width_whatever_the_others_tell() -> None:

@@ -211,7 +211,9 @@ class _Compared:
             return self.probing
         train = self.inputs.train
         rows = self.inputs.vectors.vectors
-        shared = int(seen(rows, rows if train is None else train.vectors, self.context.threads).sum())
+        shared = int(
+            seen(rows, rows if train is None else train.vectors, self.context.threads).sum()
+        )
         if shared:
             self.context.warn(
                 "tested_on_train_rows",

@@ -323,7 +323,7 @@ def _warn(context: Context, results: LinearProbe) -> None:
         context.warn(
             "ids_on_both_sides",
             f"{results.shared_ids} ids are of train rows and of `test` rows: where they name the same "
-            "items, what is recovered of them may have been learnt by heart. Leave them out of one side.",
+            "items, what is recovered may have been learnt by heart. Leave them out of one side.",
             "results/shared_ids",
         )
     for name, found in results.models.items():
@@ -331,8 +331,8 @@ def _warn(context: Context, results: LinearProbe) -> None:
         if found.shared_rows:
             context.warn(
                 "tested_on_train_rows",
-                f"`{name}`: {found.shared_rows} of {results.test_rows} test rows are equal to a train row: "
-                f"what is recovered of them may have been learnt by heart. {LEARNT[results.tested_on]}",
+                f"`{name}`: {found.shared_rows} of {results.test_rows} test rows are equal to a train "
+                f"row: what is recovered of them may have been learnt by heart. {LEARNT[results.tested_on]}",
                 f"{at}/shared_rows",
             )
         if not found.converged:

@@ -158,7 +158,7 @@ def _refuse_few(codes: Codes, validation: NDArray[np.bool_], params: LinearProbe
     if len(np.unique(codes)) < 2:
         raise TooFewGroups(
             "All train rows have the same label.",
-            [Fault(pointer="/inputs/labels", message="a classifier needs two or more")],
+            [Fault(pointer="/inputs/labels", message="give train rows of two labels or more")],
         )
     if params.strength is not None:
         return

@@ -98,7 +98,7 @@ def _change(summary: Summary, later: str, earlier: str, what: str, c: int | None
         return _Change(found, own, jackknife_se(change.deleted), change.p())
     found = summary.estimate(one - other, "plain", summary.missing(later))
     known = own[np.isfinite(own)]
-    if found.interval is None:
+    if found.estimate is None or found.interval is None:
         return _Change(found, own, None, None)
     error = jackknife_se((known.sum() - known) / (len(known) - 1))
     return _Change(found, own, error, t_test(found.estimate, error, len(known)))
