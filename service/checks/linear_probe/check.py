@@ -332,7 +332,8 @@ def _warn(context: Context, results: LinearProbe) -> None:
             context.warn(
                 "tested_on_train_rows",
                 f"`{name}`: {found.shared_rows} of {results.test_rows} test rows are equal to a train "
-                f"row: what is recovered of them may have been learnt by heart. {LEARNT[results.tested_on]}",
+                "row: what is recovered of them may have been learnt by heart. "
+                f"{LEARNT[results.tested_on]}",
                 f"{at}/shared_rows",
             )
         if not found.converged:
