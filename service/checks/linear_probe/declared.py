@@ -182,7 +182,7 @@ class LinearProbe(Results):
     """Where they come from: rows of their own, rows marked in `split`, or drawn by group."""
     straddling_groups: int | None = measure(unit="groups", low=0, better="lower", needs=("groups",))
     """Groups with train rows and test rows: what they share may be what is recovered."""
-    shared_ids: int | None = measure(unit="rows", low=0, better="lower", default=None)
+    shared_ids: int | None = None
     """Ids that train rows and `test` rows both have."""
     counted: list[LabelSupport]
     """Labels in balanced accuracy: enough test rows and a train row, known before a fit."""
