@@ -93,10 +93,8 @@ def _change(summary: Summary, later: str, earlier: str, what: str, c: int | None
     if what != "margin_mean" and np.isfinite(own).any():
         change = summary.change(one - other)
         found = change_of(change, summary.params, summary.name)
-        if found.interval is None:
-            return _Change(found, own, None, None)
-        return _Change(found, own, jackknife_se(change.deleted), change.p())
-    found = summary.estimate(one - other, "plain", summary.missing(later))
+    else:
+        found = summary.estimate(one - other, "plain", summary.missing(later))
     known = own[np.isfinite(own)]
     if found.estimate is None or found.interval is None:
         return _Change(found, own, None, None)

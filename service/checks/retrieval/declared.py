@@ -132,8 +132,7 @@ class PairedTest(Results):
     """Paired test of one difference, and its interval among all pairs."""
 
     p: float | None = measure(unit="p", low=0, high=1)
-    """Two-sided: 1 - level of the widest interval, made as the one beside it, that leaves 0 out. Of
-    `margin_mean` that is the t test on the jackknife standard error."""
+    """Two-sided t test on the jackknife standard error."""
     p_holm: float | None = measure(unit="p", low=0, high=1)
     """Adjusted over all pairs of models (Holm)."""
     simultaneous: Interval | None = None
