@@ -11,7 +11,8 @@ from typing import Any
 from service.check import Check, Inputs, Params, Results
 from service.context import Context
 from service.errors import Internal
-from service.job import Job, now
+from service.imported import warnings_of
+from service.job import Job, datasets_by_role, now
 from service.part import Notes, shared_environment
 from service.preparing import Loaded, prepare
 from service.references import ColumnRef, NamedDataset, NamedParts
@@ -54,7 +55,16 @@ def load(services: Services, job: Job, progress: Callable[[str, int, int], None]
         )
     params = check.params.model_validate(job.params)
     inputs, dropped = prepare(check, _load(services, job, check), params)
-    context = Context(seed=job.seed, threads=services.threads, progress=progress, warnings=dropped)
+    records = (
+        (role, services.datasets.record(job.project, dataset))
+        for role, dataset in datasets_by_role(job)
+    )
+    context = Context(
+        seed=job.seed,
+        threads=services.threads,
+        progress=progress,
+        warnings=[*warnings_of(records), *dropped],
+    )
     return Work(job, check, inputs, params, context)
 
 

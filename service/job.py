@@ -160,6 +160,12 @@ def datasets_of(job: Job) -> set[str]:
     return {*_datasets(job.model_dump(include={"inputs", "awaiting"})), *job.imported.values()}
 
 
+def datasets_by_role(job: Job) -> Iterator[tuple[str, str]]:
+    """Each role of a job with each dataset it is given."""
+    for role, value in job.model_dump(include={"inputs"})["inputs"].items():
+        yield from ((role, dataset) for dataset in dict.fromkeys(_datasets(value)))
+
+
 def _datasets(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         if isinstance(dataset := value.get("dataset"), str):

@@ -27,6 +27,7 @@ class Store:
     opened: int = 0
     missing: list[str] = field(default_factory=list)
     snapshot: bool = False
+    lossy: bool | None = None
 
     def refuse(self, project: str, reference: Reference) -> None:
         if reference.connection != "prod":
@@ -35,7 +36,13 @@ class Store:
     @contextmanager
     def open(self, project: str, reference: Reference, tell: Tell) -> Iterator[Opened]:
         self.opened += 1
-        about = Provenance(kind="qdrant", connection="prod", location="docs", stored_as="float32")
+        about = Provenance(
+            kind="qdrant",
+            connection="prod",
+            location="docs",
+            stored_as="float32",
+            lossy=self.lossy,
+        )
         yield Opened(
             self.counts[0], about, self._read(), lambda: self.counts[1], snapshot=self.snapshot
         )

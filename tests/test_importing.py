@@ -193,6 +193,56 @@ def test_a_check_runs_on_a_source_as_on_its_rows(
     assert ours.inputs["vectors"].spec.source.location == "docs"
 
 
+@pytest.mark.parametrize(
+    ("store", "warned"),
+    [
+        (
+            Store([list(range(40))], [41, 41], missing=["77"]),
+            {
+                "missing_vectors": "1 of 41 rows of `docs` (qdrant) has no vector and was left out, "
+                "first: 77."
+            },
+        ),
+        (
+            Store([list(range(40))], [42, 42], missing=["x", "y"], lossy=True),
+            {
+                "missing_vectors": "2 of 42 rows of `docs` (qdrant) have no vector and were left out, "
+                "first: x, y.",
+                "lossy_storage": "The rows of `docs` (qdrant) were read back from codes (float32): "
+                "they are what the store has kept, not what was written to it.",
+            },
+        ),
+        (Store([list(range(40))], [40, 40], lossy=False), {}),
+    ],
+)
+def test_every_report_says_what_of_its_rows_the_store_has_not_given(
+    store: Store, warned: dict[str, str], services: Services
+) -> None:
+    """Once for each dataset, whatever roles it is given."""
+    on = replace(services, sources=store)
+    models = [{"source": SOURCE, "name": "a"}, {"source": SOURCE, "name": "b"}]
+    for body in (
+        {"kind": "geometry", "inputs": {"vectors": {"source": SOURCE}}},
+        {
+            "kind": "group_structure",
+            "inputs": {"models": models, "groups": {"column": "parity"}},
+            "params": {"permutations": 99},
+        },
+    ):
+        job = submit(on, "default", parse_request(body))
+        fetch(on, job.id)
+        perform(on, job.id)
+        done = on.jobs.get("default", job.id)
+        assert done.state is State.succeeded, done.problem
+        report = report_of(on, done)
+        assert isinstance(report, ReportBase)
+        told = [one for one in report.warnings if one.code in ("missing_vectors", "lossy_storage")]
+        assert {one.code: one.message for one in told} == warned
+        assert len(told) == len(warned)
+        where = ", ".join(f"inputs/{role}" for role in body["inputs"])  # type: ignore[attr-defined]
+        assert all(one.where == where for one in told)
+
+
 def test_models_by_source_and_columns_of_a_source(services: Services) -> None:
     on = replace(services, sources=Store([list(range(40))], [40, 40]))
     body = {

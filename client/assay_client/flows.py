@@ -128,7 +128,10 @@ class Flows:
         if job["state"] != "succeeded":
             raise failure(job)
         result: Any = job["result"]
-        return (yield from self.get(Dataset, "datasets", str(result["dataset"])))
+        dataset = yield from self.get(Dataset, "datasets", str(result["dataset"]))
+        if self._exchange.tell is not None and (missing := missing_vectors(dataset)):
+            self._exchange.tell(missing)
+        return dataset
 
     def upload_files(
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
@@ -348,6 +351,16 @@ class Flows:
             return ""
         unavailable = answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
         return problem_of(answer).detail if unavailable else ""
+
+
+def missing_vectors(dataset: Mapping[str, Any]) -> str:
+    """What an import has left out, if anything, for people."""
+    source = (dataset.get("spec") or {}).get("source")
+    missing = source.get("missing_vectors") if isinstance(source, dict) else None
+    if not isinstance(source, dict) or not missing:
+        return ""
+    first = ", ".join(map(str, source.get("missing_ids") or ()))
+    return f"left out of {source['rows'] + missing} rows, without a vector: {missing} ({first})"
 
 
 def failure(job: Mapping[str, Any]) -> AssayError:

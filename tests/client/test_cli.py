@@ -723,6 +723,20 @@ def test_import_waits_for_the_job_and_prints_the_dataset(ready: FakeServer, assa
     }  # fmt: skip
 
 
+def test_an_import_says_which_rows_it_left_out(ready: FakeServer, assay: Assay) -> None:
+    """For people; what is printed stays the id alone."""
+    done = {**job(), "kind": "import", "result": {"dataset": "ds_9"}}
+    source = {"rows": 399, "missing_vectors": 1, "missing_ids": ["77"]}
+    ready.on("POST /v1/datasets", Answer(202, done))
+    ready.on("GET /v1/datasets/ds_9", Answer(200, {"id": "ds_9", "spec": {"source": source}}))
+    ran = assay("import", "parquet", "connection=lake", "path=a.parquet")
+    assert (ran.code, ran.out) == (0, "ds_9\n")
+    assert "left out of 400 rows, without a vector: 1 (77)" in ran.err
+    for told in ({"rows": 400, "missing_vectors": 0}, "a text of the user", None):
+        ready.on("GET /v1/datasets/ds_9", Answer(200, {"id": "ds_9", "spec": {"source": told}}))
+        assert "left out" not in assay("import", "parquet", "connection=lake", "path=a.parquet").err
+
+
 def test_an_import_that_fails_says_why(ready: FakeServer, assay: Assay) -> None:
     problem = {"code": "source-denied", "title": "t", "detail": "not this one", "errors": []}
     ready.on("POST /v1/datasets", Answer(202, job("failed", problem=problem)))
