@@ -207,6 +207,9 @@ def _columns(asked: str, known: Sequence[str]) -> str:
 
 
 def _refuse_unpaired(group: list[Given], params: Params, store: Store) -> None:
+    if params.align_by_ids and len(group) > 1:
+        _refuse_nothing_to_align_by(group)
+        _refuse_other_ids(group, params, store)
     lead = group[0]
     for other in group[1:]:
         if other.record.n != lead.record.n:
@@ -218,13 +221,20 @@ def _refuse_unpaired(group: list[Given], params: Params, store: Store) -> None:
                     Fault(pointer=other.pointer, message=f"{other.record.n} rows"),
                 ],
             )
-    if params.align_by_ids and len(group) > 1:
-        _refuse_nothing_to_align_by(group)
+    _refuse_other_ids(group, params, store)
+
+
+def _refuse_other_ids(group: list[Given], params: Params, store: Store) -> None:
+    """Where rows are paired by place their ids are equal there; by id, both have the same ids."""
     with_ids = [one for one in group if one.record.ids_sha256 is not None]
     for other in with_ids[1:]:
         if other.record.ids_sha256 != with_ids[0].record.ids_sha256:
             ours = store.ids(with_ids[0].record) or ()
-            _refuse_ids(with_ids[0], other, ours, store.ids(other.record) or (), params)
+            theirs = store.ids(other.record) or ()
+            if params.align_by_ids:
+                _refuse_missing_ids(with_ids[0], other, ours, theirs)
+            else:
+                _refuse_places(with_ids[0], other, ours, theirs)
 
 
 def _refuse_nothing_to_align_by(group: list[Given]) -> None:
@@ -246,21 +256,38 @@ def _refuse_nothing_to_align_by(group: list[Given]) -> None:
         )
 
 
-def _refuse_ids(
-    lead: Given, other: Given, ours: tuple[str, ...], theirs: tuple[str, ...], params: Params
+def _refuse_places(
+    lead: Given, other: Given, ours: tuple[str, ...], theirs: tuple[str, ...]
 ) -> None:
-    if params.align_by_ids:
-        missing = sorted(set(ours) ^ set(theirs))
-        if not missing:
-            return
-        message, wrong = "these ids are on one side only", missing
-    else:
-        wrong = [mine for mine, other_id in zip(ours, theirs, strict=True) if mine != other_id]
-        message = "these rows carry another id; `align_by_ids` matches equal ids in any order"
+    wrong = [mine for mine, other_id in zip(ours, theirs, strict=True) if mine != other_id]
+    message = "these rows carry another id; `align_by_ids` matches equal ids in any order"
     raise IdsMismatch(
         f"`{lead.name}` and `{other.name}` are paired and carry different ids.",
         [Fault(pointer=other.pointer, message=message, count=len(wrong), rows=first(wrong))],
     )
+
+
+def _refuse_missing_ids(
+    lead: Given, other: Given, ours: tuple[str, ...], theirs: tuple[str, ...]
+) -> None:
+    faults = [
+        Fault(
+            pointer=one.pointer,
+            message=f"these ids of `{whole.name}` are not here",
+            count=len(missing),
+            rows=first(missing),
+        )
+        for one, whole, missing in (
+            (lead, other, sorted(set(theirs) - set(ours))),
+            (other, lead, sorted(set(ours) - set(theirs))),
+        )
+        if missing
+    ]
+    if faults:
+        raise IdsMismatch(
+            f"`{lead.name}` and `{other.name}` are paired by id, and some ids are on one side only.",
+            faults,
+        )
 
 
 def _refuse_dimensions(roles: list[Given]) -> None:

@@ -158,7 +158,29 @@ def test_ids_of_paired_inputs_are_one_sequence(check_metadata: Any) -> None:
 
     with pytest.raises(IdsMismatch) as caught:
         check_metadata(cosine_floor, ALIGN, a=rows(ids=IDS), b=rows(ids=[*IDS[1:], "new"]))
-    assert caught.value.faults[0].rows == ["new", "r00"]
+    told = [(fault.pointer, fault.message, fault.rows) for fault in caught.value.faults]
+    assert told == [
+        ("/inputs/a", "these ids of `b` are not here", ["new"]),
+        ("/inputs/b", "these ids of `a` are not here", ["r00"]),
+    ]
+
+
+def test_sides_of_different_length_lack_ids_where_rows_are_paired_by_id(
+    check_metadata: Any,
+) -> None:
+    """Only by place are they paired row by row; without ids there is nothing to pair by."""
+    short = {**rows(ids=IDS[2:]), "vectors": X[2:].tolist()}
+    with pytest.raises(IdsMismatch) as caught:
+        check_metadata(cosine_floor, ALIGN, a=rows(ids=IDS), b=short)
+    (fault,) = caught.value.faults
+    assert (fault.pointer, fault.count, fault.rows) == ("/inputs/b", 2, IDS[:2])
+    with pytest.raises(IdsMismatch, match="needs ids of all paired rows; `a`, `b` came without"):
+        check_metadata(cosine_floor, ALIGN, a=X, b=X[2:])
+    with pytest.raises(ShapeMismatch, match="paired row by row"):
+        check_metadata(cosine_floor, a=rows(ids=IDS), b=short)
+    few = labels(["a", "b"] * 5)
+    with pytest.raises(ShapeMismatch, match="`groups` has 10"):
+        check_metadata(cosine_floor, ALIGN, a=rows(ids=IDS), b=rows(ids=IDS[::1]), groups=few)
 
 
 def test_rows_without_ids_are_not_aligned_by_position(check_metadata: Any) -> None:

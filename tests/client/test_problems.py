@@ -14,7 +14,7 @@ PARAMS = "`assay checks KIND` lists the params of a check"
     ("code", "pointer", "message", "step"),
     [
         ("ids-mismatch", "/inputs/b", ALIGN, "pass `--param align_by_ids=true`"),
-        ("ids-mismatch", "/inputs/b", "these ids are on one side only", None),
+        ("ids-mismatch", "/inputs/b", "these ids of `a` are not here", None),
         ("ids-mismatch", "/inputs/relevance", "`r0` is not among the 9 row numbers", None),
         ("ids-mismatch", "/policy/checks/agree/inputs/models/1", f"input `new`: {ALIGN}",
          "set `params: {align_by_ids: true}` in check `agree`"),
