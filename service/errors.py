@@ -93,7 +93,7 @@ class InvalidRequest(AssayError):
 
 class ShapeMismatch(InvalidRequest):
     code = "shape-mismatch"
-    title = "Inputs that belong together have different numbers of rows"
+    title = "The data have not the shape that is needed"
 
 
 class DimensionMismatch(InvalidRequest):

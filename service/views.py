@@ -18,6 +18,8 @@ class RoleView(Model):
     description: str
     parts: list[str]
     """Matrices of each model, where it has several; one model may be given by these names alone."""
+    needed: list[str] = []
+    """Those of them that each model must have."""
     paired_with: list[str]
     """Inputs whose rows belong to the rows of this one, position by position."""
 
@@ -63,6 +65,7 @@ def check_view(check: Check) -> CheckView:
                 required=slot.required,
                 description=slot.description,
                 parts=list(slot.parts) if slot.several else [],
+                needed=list(slot.needed) if slot.several else [],
                 paired_with=[
                     other.name
                     for other in slots

@@ -11,7 +11,7 @@ from typing import Any
 from service import logs, npy
 from service.checks import CATALOGUE
 from service.dataset import Dataset
-from service.errors import InvalidRequest
+from service.errors import AssayError, InvalidRequest, UnsupportedFormat
 from service.formats import Options
 from service.gate import read_policy, verdict_page
 from service.gating import read_gate, run_gate
@@ -27,7 +27,6 @@ PIECE_BYTES = 4 << 20
 CONTENT_TYPES = {
     ".npy": "application/x-npy",
     ".csv": "text/csv",
-    ".json": "application/json",
     ".parquet": "application/vnd.apache.parquet",
     ".arrow": "application/vnd.apache.arrow.stream",
     ".arrows": "application/vnd.apache.arrow.stream",
@@ -112,31 +111,35 @@ class _Here:
         inputs = request.get("inputs")
         if not isinstance(inputs, dict):
             return request
-        return {**request, "inputs": {role: self._value(one) for role, one in inputs.items()}}
+        return {**request, "inputs": {role: self._value(role, one) for role, one in inputs.items()}}
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, role: str, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._value(one) for one in value]
+            return [self._value(role, one) for one in value]
         if not isinstance(value, dict) or "source" in value:
             return value
         if "path" not in value:
             return {
-                key: self._value(one) if isinstance(one, dict) else one
+                key: self._value(role, one) if isinstance(one, dict) else one
                 for key, one in value.items()
             }
         options = Options(**{key: value.get(key) for key in TABLE_OPTIONS})
         known = (self._base / value["path"]).resolve(), options
         if known not in self._known:
-            self._known[known] = self._read(*known)
+            try:
+                self._known[known] = self._read(*known)
+            except AssayError as error:
+                error.detail = f"`{role}` {known[0].name}: {error.detail}"
+                raise
         rest = {key: item for key, item in value.items() if key not in ("path", *TABLE_OPTIONS)}
         return {"dataset": self._known[known], **rest}
 
     def _read(self, path: Path, options: Options) -> str:
         content_type = CONTENT_TYPES.get(path.suffix.lower())
         if content_type is None:
-            raise InvalidRequest(f"{path.name}: only {', '.join(CONTENT_TYPES)} files can be read.")
+            raise UnsupportedFormat(f"Only {', '.join(CONTENT_TYPES)} files can be read.")
         if not path.is_file():
-            raise InvalidRequest(f"There is no file {path.name} in {path.parent}.")
+            raise InvalidRequest(f"There is no such file in {path.parent}.")
         self._datasets.mapping = path if _canonical(path) else None
         upload = Upload(self.services, PROJECT, content_type, options, name=path.name)
         self._datasets.mapping = None

@@ -29,7 +29,7 @@ from service.operations import Services
 from service.references import DatasetRef, Model
 from service.rendering import CONTENT_SECURITY_POLICY, report_page, report_summary
 from service.report import AnyReport, load_report
-from service.request import parse_request
+from service.request import check_of, parse_request
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 SAFE_PAGE = {
@@ -172,7 +172,7 @@ def _read(services: Services, project: str, job_id: str) -> JobView:
     return view(services, services.jobs.get(project, job_id))
 
 
-@router.get("", responses=guarded("invalid-request"))
+@router.get("", responses=guarded("invalid-request", "unknown-check"))
 def list_jobs(
     services: Use,
     caller: Reader,
@@ -183,6 +183,8 @@ def list_jobs(
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> JobPage:
     """Jobs of this project, newest first."""
+    if kind is not None and kind != IMPORT:
+        check_of(kind)
     kinds = None if kind is None else frozenset({kind})
     wanted = Wanted(state=state, kinds=kinds, tag=wanted_tag(tag))
     page = services.jobs.page(caller.project, limit, cursor, wanted)

@@ -1,7 +1,8 @@
 """
 The `assay` command.
 
-Exit codes: 0 done or pass, 1 fail, 2 usage, 3 inconclusive, 4 invalid or unavailable.
+Exit codes: 0 done or pass, 1 fail, 2 usage, 3 inconclusive, 4 invalid or unavailable; of a problem
+they follow its code (`problems.exit_code`).
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from assay_client import gate_commands, located, refusing, report_commands, requests
+from assay_client import gate_commands, refusing, report_commands, requests
 from assay_client.commands import AsJson, Local, Server, connected, displayed, going_on
 from assay_client.extensions import Commands, local_kind, local_kinds, run_local
 from assay_client.located import Json
-from assay_client.problems import AssayError, Mistake
+from assay_client.problems import EXIT_UNAVAILABLE, AssayError, Mistake, exit_code
 from assay_client.terminal import complain, console, log, print_json, print_report, write
 
-EXIT_USAGE = 2
-EXIT_UNAVAILABLE = 4
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -73,15 +72,11 @@ def check(
     body, base = requests.build(
         words or [], request=request, params=param or [], seed=seed, options=options
     )
-    if local:
-        check = local_kind(body["kind"])
-        refusing.refuse_unknown(body, check)
-        refusing.refuse_missing(body, check)
-        refusing.refuse_tables(body, base, check)
-        with displayed() as display:
-            data = run_local(body, base, display.stage)
-    else:
-        data = _run_remote(body, base, server)
+    try:
+        data = _run_local(body, base) if local else _run_remote(body, base, server)
+    except AssayError as error:
+        error.kind = body["kind"]
+        raise
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "report.json").write_bytes(data)
@@ -225,24 +220,41 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         code = get_command(app).main(arguments, prog_name="assay", standalone_mode=False)
-    except typer.Abort:
-        code = INTERRUPTED
     except AssayError as error:
-        complain(error)
-        return EXIT_USAGE if isinstance(error, Mistake) else EXIT_UNAVAILABLE
+        complain(error, as_json)
+        return exit_code(error)
+    except typer.Abort as abort:
+        if isinstance(abort.__cause__, EOFError):  # of a file: nobody was asked anything
+            return _crashed(abort.__cause__, as_json)
+        code = INTERRUPTED
     except Exception as error:
-        show, usage = getattr(error, "show", None), getattr(error, "exit_code", None)
-        if show is None or usage is None:
-            traceback.print_exc()
-            return EXIT_UNAVAILABLE
-        show()
-        return int(usage)
+        return _misused(error, as_json) if hasattr(error, "show") else _crashed(error, as_json)
     if code == INTERRUPTED:
-        log("interrupted")
+        if as_json:
+            complain(AssayError("interrupted", "interrupted"), as_json)
+        else:
+            log("interrupted")
         return EXIT_UNAVAILABLE
     return code if isinstance(code, int) else 0
+
+
+def _crashed(error: BaseException, as_json: bool) -> int:
+    traceback.print_exception(error)
+    if as_json:
+        complain(AssayError("internal", f"{type(error).__name__}: {error}"), as_json)
+    return EXIT_UNAVAILABLE
+
+
+def _misused(error: Any, as_json: bool) -> int:
+    """Options and arguments that Typer refuses."""
+    if as_json:
+        complain(Mistake(error.format_message()), as_json)
+    else:
+        error.show()
+    return int(error.exit_code)
 
 
 def main() -> NoReturn:
@@ -250,13 +262,16 @@ def main() -> NoReturn:
     sys.exit(run())
 
 
+def _run_local(body: Json, base: Path) -> bytes:
+    refusing.refuse_elsewhere(body["inputs"])
+    body = refusing.fitted(body, base, local_kind(body["kind"]))
+    with displayed() as display:
+        return run_local(body, base, display.stage)
+
+
 def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
     with connected(server) as assay, displayed() as display:
-        if located.files(body["inputs"], base):
-            check = assay.check(body["kind"])
-            refusing.refuse_unknown(body, check)
-            refusing.refuse_missing(body, check)
-            refusing.refuse_tables(body, base, check)
+        body = refusing.fitted(body, base, assay.check(body["kind"]))
         inputs = assay.upload_files(body["inputs"], base, display.upload)
         job = assay.submit({**body, "inputs": inputs})
         log(f"job {job['id']}")

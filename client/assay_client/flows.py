@@ -45,6 +45,8 @@ ALL = 1 << 30
 PER_PAGE = 200
 NOT_FOUND_OUT = {403, 404, 405}
 """A key that may not read, or a server that keeps no list: the upload has to be made."""
+REFUSED = {413, 415, 422}
+"""What is wrong with an upload, and not with who sends it or with the server."""
 
 T = TypeVar("T")
 JOB_ENDED = ("succeeded", "failed", "cancelled")
@@ -142,9 +144,14 @@ class Flows:
         for file in files:
             refuse_columns(content_type_of(file.path), file.options)
         ids = {}
-        for file in files:
+        for file, role in files.items():
             body = payload(file.path, options=file.options)
-            dataset = yield from self.upload(body, progress=progress)
+            try:
+                dataset = yield from self.upload(body, progress=progress)
+            except AssayError as error:
+                if error.status in REFUSED:
+                    error.detail = f"`{role}` {file.path.name}: {error.detail}"
+                raise
             ids[file] = str(dataset["id"])
         return located.resolve(inputs, base, ids)
 

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay_client import requests
+from assay_client import refusing, requests
 from assay_client.commands import AsJson, Local, Server, connected, displayed, going_on
 from assay_client.extensions import gate_local, wanted_local
-from assay_client.gates import promotions, refuse_misfits
+from assay_client.gates import promotions, refuse_misfits, refuse_name
 from assay_client.located import Json
-from assay_client.problems import AssayError, Mistake
+from assay_client.problems import EXIT_UNAVAILABLE, AssayError, Mistake
 from assay_client.terminal import console, log, print_json, save, write
 
 if TYPE_CHECKING:
     from assay_client.api import Assay
 
-EXIT_UNAVAILABLE = 4
 EXIT_BY_VERDICT = {"pass": 0, "fail": 1, "inconclusive": 3, "invalid": 4}
 Promote = Annotated[
     list[str] | None,
@@ -111,7 +110,9 @@ def gate(
 
 def _judged_here(rules: Json, bound: Json) -> tuple[Json, bytes]:
     with displayed() as display:
+        refusing.refuse_elsewhere(bound)
         refuse_misfits(wanted_local, rules, bound, {})
+        refusing.refuse_unreadable(bound, Path())
         return gate_local(rules, bound, Path(), display.stage)
 
 
@@ -216,6 +217,7 @@ def set_baseline(
     as_json: AsJson = False,
 ) -> None:
     """Let a baseline stand for a dataset; a file is uploaded first."""
+    refuse_name(name)
     value = requests.source(rows, Path(), name)
     if "column" in value:
         raise Mistake(f"`{rows}`: a baseline stands for vectors, not for a column")

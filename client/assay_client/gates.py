@@ -57,9 +57,16 @@ def promotions(pairs: Sequence[str]) -> dict[str, str]:
     promoted: dict[str, str] = {}
     for pair in pairs:
         name, _, baseline = pair.partition("=")
-        if not name or not BASELINE_NAME.fullmatch(baseline):
-            raise Mistake(
-                f"`--promote {pair}`: give input=baseline, a baseline of a-z, 0-9, _ and -"
-            )
+        if not name or not baseline:
+            raise Mistake(f"`--promote {pair}`: give input=baseline")
+        refuse_name(baseline)
         promoted[name] = baseline
     return promoted
+
+
+def refuse_name(baseline: str) -> None:
+    """Refuse what can name no baseline."""
+    if not BASELINE_NAME.fullmatch(baseline):
+        raise Mistake(
+            f"`{baseline}` names no baseline: up to 64 of a-z, 0-9, _ and -, the first a letter or digit"
+        )

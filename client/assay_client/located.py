@@ -27,15 +27,14 @@ class File:
         return {key: value for key, value in named.items() if value is not None}
 
 
-def whole_tables(inputs: Any, base: Path) -> dict[str, Path]:
-    """The .csv files that are named without a column, by the role they are given to."""
-    found: dict[str, Path] = {}
+def whole_files(inputs: Any, base: Path) -> list[tuple[str, Path]]:
+    """The files that are named without a column, each with the role it is given to."""
+    found: list[tuple[str, Path]] = []
     for role, value in inputs.items():
 
         def note(one: Json, role: str = role) -> Json:
-            file = _located(one, base).path
-            if "column" not in one and file.suffix.lower() == ".csv":
-                found.setdefault(role, file)
+            if "column" not in one:
+                found.append((role, _located(one, base).path))
             return one
 
         _replaced(value, note)
@@ -59,16 +58,17 @@ def spelled_out(inputs: Any, base: Path) -> Any:
     return _replaced(inputs, complete)
 
 
-def files(inputs: Any, base: Path) -> list[File]:
-    """Every distinct file the inputs name, in order."""
-    found: dict[File, None] = {}
+def files(inputs: Any, base: Path) -> dict[File, str]:
+    """Every distinct file the inputs name, in order, each with the first role it is given to."""
+    found: dict[File, str] = {}
+    for role, value in inputs.items():
 
-    def note(value: Json) -> Json:
-        found[_located(value, base)] = None
-        return value
+        def note(one: Json, role: str = role) -> Json:
+            found.setdefault(_located(one, base), role)
+            return one
 
-    _replaced(inputs, note)
-    return list(found)
+        _replaced(value, note)
+    return found
 
 
 def resolve(inputs: Any, base: Path, datasets: Mapping[File, str]) -> Any:

@@ -37,6 +37,17 @@ NEXT_STEPS = {
     "missing-labels": "fill the labels in",
 }
 """What to do about a problem, by code."""
+TYPED_WRONG = {
+    "invalid-request",
+    "unknown-check",
+    "unknown-dataset",
+    "unknown-job",
+    "unknown-gate",
+    "unknown-baseline",
+    "unsupported-format",
+}
+"""Codes that are about what was asked for, whoever finds it out: the words, a name, a kind of file."""
+EXIT_USAGE, EXIT_UNAVAILABLE = 2, 4
 OFFERED = {"align_by_ids": True, "on_bad_rows": "drop"}
 """Params that let a check go on, where what is wrong says so."""
 IN_POLICY = re.compile(r"/policy/checks/([^/]+)")
@@ -80,6 +91,9 @@ class AssayError(Exception):
 
     retry_after: float | None
     """Seconds after which the server wants to be asked again."""
+
+    kind: str | None = None
+    """The check that was asked for, where one was."""
 
     def __init__(
         self,
@@ -141,6 +155,16 @@ class Mistake(AssayError):
         super().__init__(code, detail, title="The request is not valid")
 
 
+def exit_code(error: AssayError) -> int:
+    """
+    How a command ends: 2 where other words are needed, 4 where data or a server are at fault.
+
+    It follows the code of the problem, so that a mistake ends alike wherever it is found.
+    """
+    typed_wrong = isinstance(error, Mistake) or error.code in TYPED_WRONG
+    return EXIT_USAGE if typed_wrong else EXIT_UNAVAILABLE
+
+
 def next_step(error: AssayError) -> str | None:
     """What to do about it, where that is known."""
     if error.retry_after is not None and error.status in (429, 503):
@@ -151,7 +175,7 @@ def next_step(error: AssayError) -> str | None:
     if error.code == "invalid-request" and any(
         OF_PARAMS.match(one.pointer) for one in error.faults
     ):
-        steps.append("`assay checks KIND` lists the params of a check")
+        steps.append(f"`assay checks {error.kind or 'KIND'}` lists the params of a check")
     return ", or ".join(filter(None, steps)) or None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from assay_client.problems import AssayError, Mistake, next_step
+from assay_client.problems import AssayError, Mistake, exit_code, next_step
 from assay_client.values import printable
 
 if TYPE_CHECKING:
@@ -69,8 +69,22 @@ def console() -> Console:
     return Output(highlight=False, markup=False, emoji=False)
 
 
-def complain(error: AssayError) -> None:
-    """A problem: what, where, and what to do next."""
+def complain(error: AssayError, as_json: bool = False) -> None:
+    """A problem: what, where, and what to do next; as JSON, the last line of standard error."""
+    if as_json:
+        log(
+            json.dumps(
+                {
+                    "code": error.code,
+                    "title": error.title,
+                    "detail": error.detail,
+                    "errors": error.errors,
+                    "next_step": next_step(error),
+                    "exit_code": exit_code(error),
+                }
+            )
+        )
+        return
     first, *faults = printable(str(error)).splitlines()
     typer.secho("error: ", err=True, nl=False, fg="red", bold=True)
     log("\n".join([first, *faults]))

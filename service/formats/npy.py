@@ -59,7 +59,8 @@ class NpyReader:
 
     def finish(self) -> Parsed:
         if self._body is None:
-            raise MalformedPayload("The body is not a .npy file: it ends inside its header.")
+            ends = "it ends inside its header" if self._received else "it is empty"
+            raise MalformedPayload(f"The body is not a .npy file: {ends}.")
         return self._body.finish()
 
     def close(self) -> None:
@@ -83,7 +84,7 @@ class NpyReader:
 
 def _refuse_layout(shape: tuple[int, ...], dtype: np.dtype[Any], asked: str | None) -> None:
     if len(shape) != 2:
-        raise ShapeMismatch(f"`vectors` must have shape (rows, dimensions); got {shape}.")
+        raise ShapeMismatch(f"Vectors have the shape (rows, dimensions), not {shape}.{_cure(shape)}")
     if asked not in (None, "bf16"):
         raise InvalidRequest("`dtype` can only be `bf16`; other types are read from the file.")
     if asked and not (dtype.kind in "Vu" and dtype.itemsize == 2):
@@ -95,6 +96,12 @@ def _refuse_layout(shape: tuple[int, ...], dtype: np.dtype[Any], asked: str | No
             f"The file holds {dtype}; send float16, float32, float64 or int8, or bfloat16 with "
             "`?dtype=bf16`."
         )
+
+
+def _cure(shape: tuple[int, ...]) -> str:
+    if len(shape) != 1:
+        return ""
+    return " One value for each row, a label say, is a column of a CSV file, text/csv."
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -131,7 +131,10 @@ class RowWriter:
         if d > limits.dimensions:
             raise PayloadTooLarge(f"A row may have {limits.dimensions} dimensions; got {d}.")
         if dtype.name not in DTYPES:
-            raise InvalidRequest(f"Rows must be {', '.join(DTYPES)}; got {dtype.name}.")
+            raise InvalidRequest(
+                f"Rows are {', '.join(DTYPES)}, not {dtype.name}; `rows.astype('float32')` makes them "
+                "so."
+            )
         self._sink, self._n, self._d = sink, n, d
         self._dtype = dtype.newbyteorder("<")
         self._done = 0

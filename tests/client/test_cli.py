@@ -115,7 +115,7 @@ def test_an_unknown_check_is_refused_before_the_upload(
 
     ran = assay("check", "geometri", "--vectors", "rows.npy")
 
-    assert (ran.code, ran.out, ready.uploads) == (4, "", 0)
+    assert (ran.code, ran.out, ready.uploads) == (2, "", 0)
     assert ran.err.splitlines() == [
         "error: unknown-check: There is no check `geometri`. Did you mean `geometry`?",
         "next: `assay checks` lists what there is",
@@ -130,7 +130,7 @@ def test_a_wrong_role_shows_what_the_server_says(
 
     ran = assay("check", "geometry", "--c", "rows.npy")
 
-    assert ran.code == 4
+    assert ran.code == 2
     assert ran.err.splitlines()[1:] == [
         "error: invalid-request: One field.",
         "  /inputs/c: there is no role `c`",
@@ -163,10 +163,72 @@ def test_a_failed_job_exits_with_its_problem(ready: FakeServer, assay: Assay) ->
     why = {"code": "timed-out", "title": "Late", "detail": "It ran past 60 s.", "errors": []}
     ready.on("GET /v1/jobs/job_1", Answer(200, job("failed", problem=why)))
 
-    ran = assay("check", "geometry", "--vectors", "ds_1", "--json")
+    ran = assay("check", "geometry", "--vectors", "ds_1")
 
     assert (ran.code, ran.out) == (4, "")
     assert "error: timed-out: It ran past 60 s.\n" in ran.err
+
+
+FAULT = {"pointer": "/inputs/a", "message": "repair it", "count": 2, "rows": ["4", "9"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "said"),
+    [
+        (
+            ["check", "geometry", "--vectors", "ds_1"],
+            problem(422, "zero-rows", "2 rows of `a` are zero.", errors=[FAULT]),
+            {
+                "code": "zero-rows",
+                "title": "zero-rows",
+                "detail": "2 rows of `a` are zero.",
+                "errors": [FAULT],
+                "next_step": "repair the rows",
+                "exit_code": 4,
+            },
+        ),
+        (
+            ["check", "geometry", "--vectors", "gone.npy"],
+            None,
+            {"code": "invalid-request", "errors": [], "exit_code": 2},
+        ),
+        (["jobs", "--limit", "x"], None, {"code": "invalid-request", "exit_code": 2}),
+        (["nonsense"], None, {"code": "invalid-request", "exit_code": 2}),
+    ],
+)
+def test_with_json_a_problem_is_the_last_line_of_standard_error(
+    words: list[str],
+    answer: Answer | None,
+    said: dict[str, Any],
+    ready: FakeServer,
+    assay: Assay,
+) -> None:
+    """Standard output is for results: what is kept of it is a report, or nothing."""
+    if answer is not None:
+        ready.on("POST /v1/jobs", answer)
+    ran = assay(*words, "--json")
+    assert (ran.code, ran.out) == (said["exit_code"], "")
+    told = json.loads(ran.err.splitlines()[-1])
+    assert {key: told[key] for key in said} == said
+    assert told["detail"]
+    assert "error:" not in ran.err
+
+
+def test_the_end_of_a_file_is_no_interruption(
+    assay: Assay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Typer takes an EOFError for somebody who has left."""
+
+    def end(*args: Any, **named: Any) -> None:
+        raise EOFError("No data left in file")
+
+    monkeypatch.setattr("assay_client.requests.build", end)
+    ran = assay("check", "geometry")
+    assert ran.code == 4
+    assert "EOFError: No data left in file" in ran.err
+    assert "interrupted" not in ran.err
+    ran = assay("check", "geometry", "--json")
+    assert json.loads(ran.err.splitlines()[-1])["code"] == "internal"
 
 
 def test_a_cancelled_job_is_no_success(ready: FakeServer, assay: Assay) -> None:
@@ -228,6 +290,7 @@ def test_an_interrupt_says_what_goes_on_and_how_to_stop_it(
     server: FakeServer, command: str
 ) -> None:
     running = Answer(200, {"id": "gate_1", "state": "running", "jobs": {"one": "job_1"}})
+    server.on("GET /v1/checks/geometry", Answer(200, {"kind": "geometry"}))
     server.on("POST /v1/jobs", Answer(202, job("queued")))
     server.on("GET /v1/jobs/job_1", Answer(200, job("running"), {"Retry-After": "1"}))
     server.on("POST /v1/gates", running)
@@ -241,7 +304,7 @@ def test_an_interrupt_says_what_goes_on_and_how_to_stop_it(
         text=True,
     )
     with started:
-        _until(lambda: any(asked.method == "GET" for asked in server.asked))
+        _until(lambda: any(asked.path.endswith("_1") for asked in server.asked))
         started.send_signal(signal.SIGINT)
         out, err = started.communicate(timeout=20)
 

@@ -18,7 +18,7 @@ def test_files_are_relative_to_the_request_and_told_once(tmp_path: Path) -> None
     files = located.files(inputs, folder)
 
     one, two = located.File(folder / "one.npy"), located.File(folder / "two.npy")
-    assert files == [one, two]
+    assert files == {one: "a", two: "models"}
     stored = located.resolve(inputs, folder, {one: "ds_1", two: "ds_2"})
     assert stored == {
         "a": {"dataset": "ds_1"},
@@ -60,5 +60,5 @@ def test_a_column_of_a_table_is_of_the_rows_that_are_read_from_it() -> None:
 def test_a_path_of_a_store_is_no_file_here() -> None:
     """It is below the address of a connection."""
     inputs = {"vectors": {"source": {"kind": "npy", "connection": "lake", "path": "a.npy"}}}
-    assert located.files(inputs, Path()) == []
+    assert located.files(inputs, Path()) == {}
     assert located.resolve(located.spelled_out(inputs, Path()), Path(), {}) == inputs

@@ -18,11 +18,11 @@ def test_a_csv_without_a_column_is_a_table_or_a_mistake_that_lists_the_columns(
     """By what the role takes; a column of the same file is neither."""
     check = {"roles": [{"name": "runs", "kind": "table"}, {"name": "groups", "kind": "column"}]}
     body, base = requests.build(["any", "--runs", "rows.csv", "--groups", "rows.csv:id"])
-    refusing.refuse_tables(body, base, check)
+    refusing.refuse_misplaced(body, base, check)
     assert body["inputs"]["runs"] == {"path": "rows.csv"}
     body, base = requests.build(["any", "--groups", "rows.csv"])
     with pytest.raises(Mistake, match=r"--groups rows.csv:COLUMN \(it has id, intent\)"):
-        refusing.refuse_tables(body, base, check)
+        refusing.refuse_misplaced(body, base, check)
 
 
 PARTS = {
