@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.responses import RedirectResponse
 
 import service
@@ -15,6 +15,7 @@ from api.contracts import describe
 from api.keys import Keys
 from api.leaving import leaving
 from api.metrics import Measured, Metrics
+from api.queries import refuse_unknown
 from api.rates import Declared
 from api.routes import baselines, checks, datasets, events, gates, health, jobs, reports
 from api.streams import Pace, Streams
@@ -26,6 +27,7 @@ from service.wiring import build
 RETRIES = 4
 TIMEOUT_S = 3.0
 """A request sits out a restart of Redis, not an outage."""
+REFUSED = problems.answers("invalid-request")
 
 ROUTERS = (
     datasets.router,
@@ -65,7 +67,7 @@ def create_app(services: Services, keys: Keys | None = None, pace: Pace | None =
     app.add_middleware(Measured, metrics=app.state.metrics)
     problems.install(app)
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(refuse_unknown)], responses=REFUSED)
     app.add_api_route("/", _home, include_in_schema=False)
     describe(app)
     return app

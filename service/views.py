@@ -18,7 +18,7 @@ class RoleView(Model):
     description: str
     parts: list[str]
     """Matrices of each model, where it has several; one model may be given by these names alone."""
-    needed: list[str] = []
+    needed: list[str]
     """Those of them that each model must have."""
     paired_with: list[str]
     """Inputs whose rows belong to the rows of this one, position by position."""

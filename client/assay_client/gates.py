@@ -68,5 +68,5 @@ def refuse_name(baseline: str) -> None:
     """Refuse what can name no baseline."""
     if not BASELINE_NAME.fullmatch(baseline):
         raise Mistake(
-            f"`{baseline}` names no baseline: up to 64 of a-z, 0-9, _ and -, the first a letter or digit"
+            f"`{baseline}` names no baseline: up to 64 of a-z, 0-9, _ and -, a letter or digit first"
         )

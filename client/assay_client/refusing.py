@@ -104,15 +104,15 @@ def refuse_missing(body: Json, check: Json) -> None:
 
 def refuse_misplaced(body: Json, base: Path, check: Json) -> None:
     """Refuse a file whose kind its role does not take: a .csv as vectors, a .npy as labels."""
-    kinds = {
-        name: role.get("kind") for role in check.get("roles", []) for name in _named(role)
-    }
+    kinds = {name: role.get("kind") for role in check.get("roles", []) for name in _named(role)}
     for role, file in whole_files(body["inputs"], base):
         kind, suffix = kinds.get(role), file.suffix.lower()
         if kind == "vectors" and suffix == ".csv":
             raise Mistake(f"`{role}` takes vectors, a .npy file, not {file.name}")
         if kind == "table" and suffix == ".npy":
-            raise Mistake(f"`{role}` takes a table, --{role} FILE.csv, not {file.name}{_as_csv(file)}")
+            raise Mistake(
+                f"`{role}` takes a table, --{role} FILE.csv, not {file.name}{_as_csv(file)}"
+            )
         if kind in ("column", "relevance"):
             where = f"{file.name}:COLUMN{_columns(file)}"
             if suffix == ".npy":

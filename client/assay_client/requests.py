@@ -166,8 +166,8 @@ def _role(role: str, values: Sequence[str], base: Path) -> Json | list[Json]:
     for value, found in zip(values, named, strict=True):
         if found is None:
             raise Mistake(
-                f"`{option} {value}`: `{option}` is given twice; only of a role of several models, each "
-                f"by its name: {option} NAME={value}"
+                f"`{option} {value}`: `{option}` is given twice; that is for roles of several models, "
+                f"each by its name: {option} NAME={value}"
             )
         models.append({**source(found["value"], base, option), "name": found["name"]})
     return models

@@ -84,7 +84,9 @@ class NpyReader:
 
 def _refuse_layout(shape: tuple[int, ...], dtype: np.dtype[Any], asked: str | None) -> None:
     if len(shape) != 2:
-        raise ShapeMismatch(f"Vectors have the shape (rows, dimensions), not {shape}.{_cure(shape)}")
+        raise ShapeMismatch(
+            f"Vectors have the shape (rows, dimensions), not {shape}.{_cure(shape)}"
+        )
     if asked not in (None, "bf16"):
         raise InvalidRequest("`dtype` can only be `bf16`; other types are read from the file.")
     if asked and not (dtype.kind in "Vu" and dtype.itemsize == 2):

@@ -164,3 +164,30 @@ def test_a_name_may_stand_for_something_in_each_project(
     assert ads.send("PUT", "/v1/baselines/prod", json={"dataset": theirs}).status_code == 200
     mine = door_of("search", Scope.read).get("/v1/baselines/prod").json()
     assert [one["dataset"] for one in mine["history"]] == [ours["dataset_id"]]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_query_parameters_nobody_declared_are_refused(
+    route: tuple[str, str], knock: Any, strict: Callable[[bytes], Any]
+) -> None:
+    """Ignored, a misspelled filter would list everything."""
+    method, path = route
+    refused = knock().send(method, filled(path), params={"stat": "failed"})
+    assert refused.status_code == 422
+    problem = strict(refused.content)
+    assert problem["code"] == "invalid-request"
+    (fault,) = problem["errors"]
+    assert fault["pointer"] == "/query/stat"
+
+
+def test_the_name_that_was_meant_is_said(knock: Any) -> None:
+    door = knock()
+    (fault,) = door.get("/v1/jobs?stat=failed&limit=5").json()["errors"]
+    assert fault["message"] == "did you mean `state`?"
+    (fault,) = door.get("/v1/jobs/x?wait=5").json()["errors"]
+    assert fault["message"] == "known: none"
+    assert door.get("/v1/jobs?state=failed&kind=geometry&limit=5").status_code == 200
+    many = "&".join(f"x{i}~/{'y' * 300}=1" for i in range(30))
+    faults = door.get(f"/v1/jobs?{many}").json()["errors"]
+    assert len(faults) == 10
+    assert all(len(fault["pointer"]) < 120 for fault in faults)

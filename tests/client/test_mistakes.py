@@ -90,17 +90,25 @@ LABELS = ["label_neighbours", "--vectors", "rows.npy", "--labels"]
         (["geometry", "--vector", "rows.npy"], USAGE, "did you mean `vectors`"),
         (["geometry"], USAGE, "needs `vectors`"),
         ([*GEOMETRY, "--param", "levl=0.9"], USAGE, "did you mean `level`"),
-        ([*GEOMETRY, "--param", "level=2"], USAGE, "/params/level: takes 0.999999 or less next: `assay checks geometry` lists"),
+        (
+            [*GEOMETRY, "--param", "level=2"],
+            USAGE,
+            "/params/level: takes 0.999999 or less next: `assay checks geometry` lists",
+        ),
         (["geometry", "--vectors", "gone.npy"], USAGE, "no such file"),
         (["--request", "list.json"], USAGE, "must hold a JSON object"),
         (["--request", "request.json"], USAGE, "there is no file"),
-        (["geometry", "--vectors", "rows.npz"], USAGE, "rows.npz` cannot be uploaded: .npz is not supported"),
+        (["geometry", "--vectors", "rows.npz"], USAGE, "rows.npz` cannot be uploaded: .npz is not"),
         (["geometry", "--vectors", "rows.pkl"], USAGE, ".npy, .csv, .parquet, .arrow, .arrows"),
         (["geometry", "--vectors", "rows.csv"], USAGE, "takes vectors, a .npy file, not rows.csv"),
         ([*LABELS, "rows.csv"], USAGE, "--labels rows.csv:COLUMN (it has id, intent)"),
         ([*LABELS, "rows.csv:intnet"], USAGE, "did you mean `intent`"),
         ([*LABELS, "labels.npy"], USAGE, "--labels FILE.csv:COLUMN, not labels.npy"),
-        (["geometry", "--vectors", "labels.npy"], UNAVAILABLE, "`vectors` labels.npy: Vectors have"),
+        (
+            ["geometry", "--vectors", "labels.npy"],
+            UNAVAILABLE,
+            "`vectors` labels.npy: Vectors have",
+        ),
         (
             ["cosine_floor", "--a", "rows.npy", "--b", "whole.npy"],
             USAGE,
@@ -109,7 +117,11 @@ LABELS = ["label_neighbours", "--vectors", "rows.npy", "--labels"]
         ),
         (["cosine_floor", "--a", "rows.npy", "--b", "few.npy"], UNAVAILABLE, "shape-mismatch"),
         (["geometry", "--vectors", "zero.npy"], UNAVAILABLE, "zero-rows"),
-        (["geometry", "--vectors", "empty.npy"], UNAVAILABLE, "`vectors` empty.npy: The body is not"),
+        (
+            ["geometry", "--vectors", "empty.npy"],
+            UNAVAILABLE,
+            "`vectors` empty.npy: The body is not",
+        ),
     ],
 )
 def test_a_mistake_ends_alike_wherever_it_is_found(
