@@ -291,6 +291,11 @@ def first(ids: Sequence[str]) -> list[str]:
     return list(ids[:SHOWN_ROWS])
 
 
+def counted(count: int, what: str) -> str:
+    """So many of something: `1 row`, `2 rows`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def pointer_to(*parts: object) -> str:
     """JSON pointer (RFC 6901) of keys and indices, escaped."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

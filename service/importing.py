@@ -156,7 +156,7 @@ def read(services: Services, job: Job, value: SourceRef, tell: Tell) -> DatasetR
         about = _about(opened, writer, after)
         parsed = Parsed(**{**vars(writer.finish()), "spec": _spec(value.spec, about)})
         name = job.params.get("name") if job.kind == IMPORT else None
-        record, new = commit(services, draft, parsed, name, None)
+        record, new = commit(services, draft, parsed, name or about.location, None)
     except BaseException:
         services.datasets.discard(draft)
         raise

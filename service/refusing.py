@@ -22,6 +22,7 @@ from service.errors import (
     TooFewGroups,
     TooFewRows,
     ZeroRows,
+    counted,
     did_you_mean,
     first,
 )
@@ -334,15 +335,15 @@ def _refuse_bad_rows(one: Given, params: Params, store: Store) -> None:
     if facts is None:
         return
     faults: list[tuple[type[AssayError], str, Found]] = [
-        (NonFiniteRows, "hold NaN or infinity", facts.non_finite_rows),
+        (NonFiniteRows, "holds NaN or infinity in {}", facts.non_finite_rows),
     ]
     if not one.slot.takes_zeros(params):
-        faults.append((ZeroRows, "are zero and have no direction", facts.zero_rows))
+        faults.append((ZeroRows, "has no direction in {}, where all is zero", facts.zero_rows))
     for error, what, found in faults:
         if found.count:
             ids = store.ids(one.record)
             raise error(
-                f"{found.count} rows of `{one.name}` {what}.",
+                f"`{one.name}` {what.format(counted(found.count, 'row'))}.",
                 [
                     Fault(
                         pointer=one.pointer,
@@ -360,7 +361,7 @@ def _refuse_labels(one: Given, column: str, params: Params, store: Store) -> Non
         rows = np.flatnonzero(store.column(one.record, column).codes < 0)
         ids = store.ids(one.record)
         raise MissingLabels(
-            f"{facts.missing} rows of `{one.name}` have no label.",
+            f"`{one.name}` has no label in {counted(facts.missing, 'row')}.",
             [
                 Fault(
                     pointer=one.pointer,

@@ -110,11 +110,17 @@ def _connections(env: Mapping[str, str]) -> dict[str, Connection]:
             found = read_connections(Path(path).expanduser().read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidRequest(
-                f"ASSAY_CONNECTIONS_FILE cannot be read ({type(error).__name__})."
+                f"ASSAY_CONNECTIONS_FILE, `{path}`, cannot be read: {_why(error)}."
             ) from None
     if text := env.get("ASSAY_CONNECTIONS"):
         found |= read_connections(text)
     return found
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    if isinstance(error, OSError):
+        return (error.strerror or type(error).__name__).lower()
+    return "it is not UTF-8"
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

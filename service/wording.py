@@ -63,7 +63,7 @@ def said(error: ErrorDetails, kind: Any = None) -> str:
     for ending in WRONG_KINDS:
         wanted = KINDS.get(found.removesuffix(ending))
         if found.endswith(ending) and wanted is not None:
-            return f"takes {wanted}{_not_what(error['input'])}"
+            return f"takes {wanted}{_not_what(error['input'], wanted)}"
     if found == "extra_forbidden":
         return f"there is no `{key}` here"
     return SAID[found].format(**error.get("ctx", {})) if found in SAID else error["msg"]
@@ -76,13 +76,17 @@ def _of_key(model: type[BaseModel], key: str) -> str:
     return f"is required: {told.rstrip('.')}" if told else "is required"
 
 
-def _not_what(value: Any) -> str:
+def _not_what(value: Any, wanted: str) -> str:
     """The kind of value that was given instead, where it helps; never the value itself."""
     if value is None or isinstance(value, bool):
         return f", not {'null' if value is None else 'true or false'}"
-    if isinstance(value, float):
+    if isinstance(value, float) and wanted == KINDS["int"]:
         return ", not a fraction"
-    for given, name in ((int, "a number"), (Mapping, "an object"), ((list, tuple), "a list")):
+    for given, name in (
+        ((int, float), "a number"),
+        (Mapping, "an object"),
+        ((list, tuple), "a list"),
+    ):
         if isinstance(value, given):
             return f", not {name}"
     return ""

@@ -160,6 +160,14 @@ def test_the_rows_of_an_unknown_number_are_stored_as_numpy_reads_them(
     assert rows.tolist() == [[i, i * i + 1] for i in range(30)]
 
 
+def test_rows_nobody_named_go_by_where_they_were_read(services: Services) -> None:
+    on = replace(services, sources=Store([[1, 2]], [2, 2]))
+    job = import_dataset(on, "default", SourceRef.model_validate({"source": SOURCE}))
+    fetch(on, job.id)
+    (record,) = on.datasets.page("default", 10, None).items
+    assert record.name == "docs"
+
+
 def test_the_same_rows_read_twice_are_one_dataset(services: Services, read: Any) -> None:
     _, first = read(Store([[1, 2]], [2, 2]))
     _, second = read(Store([[1, 2]], [2, 2]))

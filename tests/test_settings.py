@@ -88,6 +88,15 @@ def test_an_empty_variable_is_an_absent_one() -> None:
     assert Settings.read(dict.fromkeys(names, "")) == Settings.read({})
 
 
+def test_a_file_of_connections_that_is_not_there_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "connections.json"
+    with pytest.raises(InvalidRequest, match=f"`{file}`, cannot be read: no such file"):
+        Settings.read({"ASSAY_CONNECTIONS_FILE": str(file)})
+    file.write_bytes(b"\xff")
+    with pytest.raises(InvalidRequest, match=f"`{file}`, cannot be read: it is not UTF-8"):
+        Settings.read({"ASSAY_CONNECTIONS_FILE": str(file)})
+
+
 def test_services_need_a_redis(tmp_path: Path) -> None:
     """The message says what starts one."""
     from service.wiring import build

@@ -133,6 +133,8 @@ def address(server: str) -> httpx.URL:
             f"`{without_credentials(url)}` is no address of a server: give http:// or https:// and "
             "a host"
         )
+    if url.path.rstrip("/").endswith("/v1"):
+        raise Mistake(f"`{without_credentials(url)}`: leave out `/v1`, which the client adds")
     return url
 
 

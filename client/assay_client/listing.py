@@ -7,6 +7,7 @@ from collections.abc import Collection
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 GUTTER = 2
 
@@ -35,8 +36,14 @@ def fitted(table: Table, console: Console) -> Table:
 
 
 def print_list(table: Table, console: Console) -> None:
-    """Print a list."""
-    console.print(fitted(table, console), crop=False)
+    """Print a list; what goes to a pipe is not padded."""
+    if console.is_terminal:
+        console.print(fitted(table, console), crop=False)
+        return
+    with console.capture() as capture:
+        console.print(fitted(table, console), crop=False)
+    for line in capture.get().splitlines():
+        console.print(Text(line.rstrip()), crop=False, soft_wrap=True)
 
 
 def _line(column: Column) -> int:

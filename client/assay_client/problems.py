@@ -198,5 +198,5 @@ def _fault(error: Mapping[str, Any]) -> str:
     if rows:
         more = ", ..." if isinstance(count, int) and count > len(rows) else ""
         total = len(rows) if count is None else count
-        return f"{line} ({total} rows: {', '.join(map(str, rows))}{more})"
-    return line if count is None else f"{line} ({count} rows)"
+        return f"{line} ({total} row{'' if total == 1 else 's'}: {', '.join(map(str, rows))}{more})"
+    return line if count is None else f"{line} ({count} row{'' if count == 1 else 's'})"

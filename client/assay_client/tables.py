@@ -17,7 +17,7 @@ from assay_client.problems import AssayError
 from assay_client.progress import duration, size
 from assay_client.records import ReportPoint
 from assay_client.render import hang
-from assay_client.values import plain, printable
+from assay_client.values import is_table, plain, printable
 
 STYLES = {
     "succeeded": "green",
@@ -133,17 +133,13 @@ def _fact(value: Any) -> str:
 
 
 def show_checks(checks: Iterable[Json], console: Console) -> None:
-    """Print the catalogue."""
-    table = listing("check", "title", "roles", whole=["check"])
+    """Print the catalogue, one check to a line; what each is given stands on its own page."""
+    table = listing("check", "title", whole=["check"])
     for check in checks:
-        roles = [
-            slot["name"] if slot.get("required") else f"[{slot['name']}]"
-            for slot in check.get("roles", [])
-        ]
-        table.add_row(
-            Text(check["kind"], style="bold"), Text(check["title"]), Text(" ".join(roles))
-        )
+        table.add_row(Text(check["kind"], style="bold"), Text(check["title"]))
     print_list(table, console)
+    if console.is_terminal:
+        console.print(Text("`assay checks KIND` shows its roles, params and measures", style="dim"))
 
 
 def show_check(check: Json, console: Console) -> None:
@@ -233,9 +229,8 @@ def _pairs(title: str, pairs: Mapping[str, Any], console: Console) -> None:
     table.columns[0].style = "dim"
     for name, value in pairs.items():
         if value not in (None, {}, []):
-            text = (
-                json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else plain(value)
-            )
+            as_json = isinstance(value, dict) or is_table(value)
+            text = json.dumps(value, ensure_ascii=False) if as_json else plain(value)
             table.add_row(Text(printable(name)), Text(printable(text)))
     print_list(table, console)
 

@@ -11,7 +11,14 @@ from typing import cast
 import numpy as np
 
 from service.dataset import Labels
-from service.errors import SHOWN_ROWS, Fault, InvalidRequest, MalformedPayload, PayloadTooLarge
+from service.errors import (
+    SHOWN_ROWS,
+    Fault,
+    InvalidRequest,
+    MalformedPayload,
+    PayloadTooLarge,
+    counted,
+)
 from service.formats.reader import Limits, Options, Parsed, Sink, spool
 
 IN_MEMORY = 8 << 20
@@ -91,6 +98,6 @@ class CsvReader:
         if self._options.id_column is not None:
             chosen = columns.pop(self._options.id_column)
             if chosen.missing:
-                raise InvalidRequest(f"{chosen.missing} rows have no id.")
+                raise InvalidRequest(f"There is no id in {counted(chosen.missing, 'row')}.")
             ids = tuple(str(chosen.levels[code]) for code in chosen.codes)
         return Parsed(n, None, None, 0, None, None, ids, columns)

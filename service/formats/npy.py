@@ -29,6 +29,8 @@ from service.npy import (
 )
 
 PIECE_BYTES = 4 << 20
+SHORTEST_START = 12
+"""Magic, version and the length of the longest kind of header."""
 
 
 class NpyReader:
@@ -149,12 +151,18 @@ def _header(buffer: bytearray) -> tuple[int, Header] | None:
     """The header and its bytes, or None while more are needed."""
     if not MAGIC.startswith(buffer[:6]):
         raise MalformedPayload("The body is not a .npy file.")
-    if len(buffer) < 8:
+    if len(buffer) < SHORTEST_START:
         return None
     version = (buffer[6], buffer[7])
     width = SIZE_BYTES.get(version)
     if width is None:
-        raise UnsupportedFormat(f".npy format {version[0]}.{version[1]} is not supported.")
+        stripped = b"{" in buffer[7:10]
+        cure = (
+            " Zero bytes are missing, as `curl -d` strips them: use `--data-binary`."
+            if stripped
+            else ""
+        )
+        raise UnsupportedFormat(f".npy format {version[0]}.{version[1]} is not supported.{cure}")
     if len(buffer) < 8 + width:
         return None
     length = 8 + width + int.from_bytes(buffer[8 : 8 + width], "little")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.errors import DuplicateIds, Fault, InvalidRequest, PayloadTooLarge
+from service.errors import DuplicateIds, Fault, InvalidRequest, PayloadTooLarge, counted
 from service.formats.confined import FileKind, confined
 from service.formats.pages import PageWriter
 from service.formats.reader import Limits, Options, Parsed, Sink, spool
@@ -35,7 +35,7 @@ class TableReader:
                 writer.add(page)
         if writer.missing:
             raise InvalidRequest(
-                f"{writer.missing} rows have no vector.",
+                f"There is no vector in {counted(writer.missing, 'row')}.",
                 [
                     Fault(
                         pointer="/vectors",
@@ -47,7 +47,7 @@ class TableReader:
             )
         if (repeats := writer.repeats()).count:
             raise DuplicateIds(
-                f"{repeats.count} rows repeat the id of another.",
+                f"An id comes again in {counted(repeats.count, 'row')}.",
                 [
                     Fault(
                         pointer="/ids",

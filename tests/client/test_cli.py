@@ -258,6 +258,7 @@ def test_an_unreachable_server_says_what_to_do(assay: Assay) -> None:
         ["check", "geometry", "--vectors", "gone.npy"],
         ["check", "geometry", "--local", "--server", "http://127.0.0.1"],
         ["check", "geometry", "--server", "no-address"],
+        ["jobs", "--server", "http://127.0.0.1:9/v1"],
         ["gate"],
         ["gate", "gone.yaml"],
         ["upload", "gone.npy"],
@@ -758,7 +759,7 @@ def test_the_catalogue_is_listed_and_shown(ready: FakeServer, assay: Assay) -> N
 
     listed, shown = assay("checks").out, assay("checks", "geometry").out
 
-    assert "geometry  How the vectors spread  vectors [groups]" in listed
+    assert listed.splitlines() == ["check     title", "geometry  How the vectors spread"]
     for line in (
         "First line of it.",
         "  vectors  vectors, required",

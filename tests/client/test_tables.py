@@ -75,6 +75,19 @@ def test_to_a_pipe_each_row_is_a_line(name: str) -> None:
     assert [bool(re.search("_[0-9a-f]{24}", line)) for line in lines] == [False, True]
 
 
+@pytest.mark.parametrize("name", ["job", "jobs", "datasets", "baselines", "gates"])
+def test_to_a_pipe_no_line_is_padded(name: str) -> None:
+    """A dataset with one long value was as wide in each of its lines."""
+    lines = shown(LISTS[name], 30, terminal=False).splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_models_of_a_job_are_shown_as_json() -> None:
+    assert f'input models  [{{"name": "old", "dataset": "{DATASET}"}}]' in shown(
+        LISTS["job"], 80, terminal=False
+    )
+
+
 @pytest.mark.parametrize("name", ["jobs", "datasets", "gates"])
 def test_on_a_terminal_the_rest_folds_into_its_width(name: str) -> None:
     lines = shown(LISTS[name], 80, terminal=True).splitlines()

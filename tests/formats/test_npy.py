@@ -191,6 +191,22 @@ def test_a_body_over_the_limit_is_refused_when_it_arrives() -> None:
         reader.feed(b"\0" * 73)
 
 
+def test_a_file_that_curl_has_stripped_is_told_from_other_versions(read: Any, npy: Any) -> None:
+    """`curl -d @file` takes out zero bytes and ends of lines."""
+    body = npy(np.ones((3, 2), np.float32))
+    stripped = body.translate(None, b"\0\r\n")
+    with pytest.raises(UnsupportedFormat, match="`curl -d` strips them: use `--data-binary`"):
+        read(NPY, stripped)
+    with pytest.raises(UnsupportedFormat, match=r"format 9\.0 is not supported\.$"):
+        read(NPY, body[:6] + b"\x09" + body[7:])
+
+
+def test_one_number_for_each_row_belongs_in_a_column(read: Any) -> None:
+    with pytest.raises(ShapeMismatch, match=r"not \(4,\)\. One value for each row") as caught:
+        read(NPY, plain("(4,)") + b"\0" * 32)
+    assert "rows" not in caught.value.title
+
+
 @pytest.mark.parametrize("shape", ["()", "(4,)", "(2, 2, 2)", "(0, 3)", "(3, 0)"])
 def test_only_matrices_with_rows_are_read(shape: str, read: Any) -> None:
     """One item per row and one number per dimension."""

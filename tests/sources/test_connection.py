@@ -61,5 +61,12 @@ def test_no_secret_is_shown_by_an_error(text: str) -> None:
     assert caught.value.__cause__ is None
 
 
+def test_an_unknown_key_is_answered_with_those_there_are() -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"not valid at: prod\.passwort; a connection has url, u"
+    ):
+        read_connections('{"prod": {"url": "postgresql://db/app", "passwort": "x"}}')
+
+
 def test_a_connection_without_projects_is_for_all() -> None:
     assert Connection("lake", "https://host").open_to("any")

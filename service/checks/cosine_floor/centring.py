@@ -16,7 +16,7 @@ from service.checks.cosine_floor.declared import (
     Reading,
 )
 from service.dataset import Dataset
-from service.errors import Fault, ZeroRows
+from service.errors import Fault, ZeroRows, counted
 from service.numerics.moments import Units
 from service.numerics.rows import (
     Directions,
@@ -70,7 +70,8 @@ def centre(data: Dataset, mean: Floats, role: str, threads: int) -> Directions:
     bad = np.concatenate(list(short))
     if len(bad):
         raise ZeroRows(
-            f"{len(bad)} rows of `{role}` equal the mean they are centred by: no direction is left.",
+            f"`{role}` equals the mean it is centred by in {counted(len(bad), 'row')}: no direction is "
+            "left.",
             [
                 Fault(
                     pointer=f"/inputs/{role}",
