@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import RedirectResponse
 
 import service
@@ -27,6 +28,13 @@ from service.wiring import build
 RETRIES = 4
 TIMEOUT_S = 3.0
 """A request sits out a restart of Redis, not an outage."""
+ASKED_WITH = (
+    "Authorization", "Content-Digest", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer",
+)  # fmt: skip
+ANSWERED_WITH = (
+    "ETag", "Link", "Location", "Preference-Applied", "RateLimit", "RateLimit-Policy", "Retry-After",
+)  # fmt: skip
+"""Headers that pages of other origins may send, and read."""
 REFUSED = problems.answers("invalid-request")
 
 ROUTERS = (
@@ -41,7 +49,12 @@ ROUTERS = (
 )
 
 
-def create_app(services: Services, keys: Keys | None = None, pace: Pace | None = None) -> FastAPI:
+def create_app(
+    services: Services,
+    keys: Keys | None = None,
+    pace: Pace | None = None,
+    cors_origins: Sequence[str] = (),
+) -> FastAPI:
     """The application over any services."""
     streams = Streams(services, pace)
 
@@ -65,6 +78,14 @@ def create_app(services: Services, keys: Keys | None = None, pace: Pace | None =
     app.state.looker = health.Looker(services)
     app.add_middleware(Declared)
     app.add_middleware(Measured, metrics=app.state.metrics)
+    if cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=cors_origins,
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=ASKED_WITH,
+            expose_headers=ANSWERED_WITH,
+        )
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(refuse_unknown)], responses=REFUSED)
@@ -82,4 +103,5 @@ def from_environment() -> FastAPI:
     settings = Settings.read()
     logs.configure(logging.getLevelNamesMapping()[settings.log_level.upper()])
     keys = None if settings.api_keys_file is None else Keys(settings.api_keys_file)
-    return create_app(build(settings, RETRIES, TIMEOUT_S), keys)
+    services = build(settings, RETRIES, TIMEOUT_S)
+    return create_app(services, keys, cors_origins=settings.cors_origins)

@@ -23,6 +23,7 @@ Every environment variable.
     ASSAY_POLLS_PER_MINUTE         reading requests of one key                       (30000)
     ASSAY_PROJECT_JOBS             unfinished jobs of one project                    (5000)
     ASSAY_PROJECT_BYTES            size of all datasets of one project               (274877906944)
+    ASSAY_CORS_ORIGINS             origins whose pages may ask, https://a.example,...  (none)
     ASSAY_LOG_LEVEL                debug, info, warning, error                       (info)
 """
 
@@ -54,6 +55,7 @@ class Settings:
     retention_s: int
     queue_depth: int
     log_level: str
+    cors_origins: tuple[str, ...]
     limits: Limits
     quotas: Quotas
 
@@ -76,6 +78,7 @@ class Settings:
             retention_s=_number(env, "ASSAY_JOB_RETENTION_S", 30 * 86_400),
             queue_depth=_number(env, "ASSAY_QUEUE_DEPTH", 10_000),
             log_level=env.get("ASSAY_LOG_LEVEL", "info"),
+            cors_origins=tuple(filter(None, env.get("ASSAY_CORS_ORIGINS", "").split(","))),
             limits=Limits(
                 body_bytes=_number(env, "ASSAY_MAX_BODY_BYTES", standard.body_bytes),
                 rows=_number(env, "ASSAY_MAX_ROWS", standard.rows),

@@ -26,7 +26,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     found = Settings.read({})
     home = Path.home() / ".assay"
     assert (found.home, found.store, found.redis_url) == (home, home / "store", None)
-    assert found.api_keys_file is None
+    assert (found.api_keys_file, found.cors_origins) == (None, ())
     assert (found.deadline_s, found.attempts, found.retention_s) == (3600, 3, 2_592_000)
     assert (found.queue_depth, found.log_level) == (10_000, "info")
     assert found.limits.body_bytes == 8_589_934_592
@@ -46,12 +46,14 @@ def test_every_documented_variable_is_read(tmp_path: Path) -> None:
         "ASSAY_CONNECTIONS": '{"b": {"url": "s3://of-the-text"}}',
         "REDIS_URL": "redis://x:1", "ASSAY_HOME": str(tmp_path), "ASSAY_STORE": str(tmp_path / "s"),
         "ASSAY_API_KEYS_FILE": str(tmp_path / "k"), "ASSAY_LOG_LEVEL": "debug",
+        "ASSAY_CORS_ORIGINS": "https://a.example,http://localhost:3000",
         **{name: str(11 + i) for i, name in enumerate(NUMBERS)},
     }  # fmt: skip
     found = Settings.read(env)
     assert (found.redis_url, found.home, found.store, found.api_keys_file, found.log_level) == (
         "redis://x:1", tmp_path, tmp_path / "s", tmp_path / "k", "debug",
     )  # fmt: skip
+    assert found.cors_origins == ("https://a.example", "http://localhost:3000")
     assert {name: one.url for name, one in found.connections.items()} == {
         "a": "s3://a", "b": "s3://of-the-text",
     }  # fmt: skip

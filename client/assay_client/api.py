@@ -135,6 +135,10 @@ class Assay(Client):
         """What is known of a stored dataset."""
         return self._run(self._flows.get(Dataset, "datasets", dataset))
 
+    def delete_dataset(self, dataset: str) -> None:
+        """Delete a dataset no unfinished job needs and no baseline stands for; reports on it stay."""
+        self._run(self._flows.delete("datasets", dataset))
+
     def datasets(self, *, limit: int = 20) -> list[Dataset]:
         """The newest datasets."""
         return self._run(self._flows.newest(Dataset, "datasets", limit))
@@ -256,10 +260,11 @@ class Assay(Client):
         inputs: Mapping[str, Any],
         *,
         key: str | None = None,
+        tags: Mapping[str, str] | None = None,
         progress: UploadProgress | None = None,
     ) -> GateRun:
         """Start the jobs of a policy on these inputs."""
-        body = {"policy": policy, "inputs": inputs}
+        body = {"policy": policy, "inputs": inputs, **({"tags": dict(tags)} if tags else {})}
         return self._run(self._flows.start_gate(body, key, progress))
 
     def wait_gate(self, run: str | GateRun, progress: Watch | None = None) -> GateRun:

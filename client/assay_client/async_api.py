@@ -101,6 +101,9 @@ class AsyncAssay(Client):
     async def dataset(self, dataset: str) -> Dataset:
         return await self._run(self._flows.get(Dataset, "datasets", dataset))
 
+    async def delete_dataset(self, dataset: str) -> None:
+        await self._run(self._flows.delete("datasets", dataset))
+
     async def datasets(self, *, limit: int = 20) -> list[Dataset]:
         return await self._run(self._flows.newest(Dataset, "datasets", limit))
 
@@ -191,9 +194,10 @@ class AsyncAssay(Client):
         inputs: Mapping[str, Any],
         *,
         key: str | None = None,
+        tags: Mapping[str, str] | None = None,
         progress: UploadProgress | None = None,
     ) -> GateRun:
-        body = {"policy": policy, "inputs": inputs}
+        body = {"policy": policy, "inputs": inputs, **({"tags": dict(tags)} if tags else {})}
         return await self._run(self._flows.start_gate(body, key, progress))
 
     async def wait_gate(self, run: str | GateRun, progress: Watch | None = None) -> GateRun:

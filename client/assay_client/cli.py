@@ -17,7 +17,7 @@ import typer
 from typer.main import get_command
 
 from assay_client import gate_commands, refusing, report_commands, requests
-from assay_client.commands import AsJson, Local, Server, connected, displayed, going_on
+from assay_client.commands import AsJson, Local, Server, Tags, connected, displayed, going_on
 from assay_client.extensions import Commands, local_kind, local_kinds, run_local
 from assay_client.located import Json
 from assay_client.problems import EXIT_UNAVAILABLE, AssayError, Mistake, exit_code
@@ -50,6 +50,7 @@ def check(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the check.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random draw.")] = None,
+    tag: Tags = None,
     local: Local = False,
     server: Server = None,
     as_json: AsJson = False,
@@ -66,11 +67,11 @@ def check(
     pgvector:connection=...,table=... for rows of a store the server reads. `assay checks KIND`
     lists the roles and params of a check.
     """
-    if local and server is not None:
-        raise Mistake("--local and --server exclude each other")
+    if local and (server is not None or tag):
+        raise Mistake("--local excludes --server and --tag: tags are kept by a server")
     options = [name for option in context.command.params for name in option.opts]
     body, base = requests.build(
-        words or [], request=request, params=param or [], seed=seed, options=options
+        words or [], request=request, params=param or [], seed=seed, tag=tag or [], options=options
     )
     try:
         data = _run_local(body, base) if local else _run_remote(body, base, server)
@@ -163,11 +164,21 @@ def import_rows(
 @app.command()
 def datasets(
     dataset: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete it; reports on it stay.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest datasets, or show one."""
+    """List the newest datasets, or show or delete one."""
+    if delete:
+        if dataset is None:
+            raise Mistake("say which dataset to delete: `assay datasets ID --delete`")
+        with connected(server) as assay:
+            assay.delete_dataset(dataset)
+        log(f"{dataset} is deleted")
+        return
     with connected(server) as assay:
         found: Any = assay.datasets(limit=limit) if dataset is None else assay.dataset(dataset)
     if as_json:

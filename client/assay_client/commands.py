@@ -20,6 +20,10 @@ Server = Annotated[
     typer.Option("--server", metavar="URL", help="Server; default $ASSAY_SERVER, else this host."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="NAME:VALUE", help="A tag to find it by; repeatable."),
+]
 Local = Annotated[bool, typer.Option("--local", help="Use the service installed here, no server.")]
 
 

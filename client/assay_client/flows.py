@@ -31,6 +31,7 @@ from assay_client.problems import AssayError
 from assay_client.progress import queued
 from assay_client.records import Baseline, Dataset, Event, GateRun, Job, Policy, Report
 from assay_client.steps import Flow, HangUp, Hear, Pause, Send, UploadProgress, Work
+from assay_client.values import missing_vectors
 
 HOLD_S = 30
 HOLD_WATCHED_S = 2
@@ -139,7 +140,11 @@ class Flows:
         self, inputs: Any, base: Path | None = None, progress: UploadProgress | None = None
     ) -> Flow[Any]:
         base = base or Path()
-        inputs = located.spelled_out(inputs, base)
+        arrays = {}
+        for array in located.arrays(inputs):
+            stored = yield from self.upload(payload(array), progress=progress)
+            arrays[id(array)] = str(stored["id"])
+        inputs = located.spelled_out(located.without_arrays(inputs, arrays), base)
         files = located.files(inputs, base)
         for file in files:
             refuse_columns(content_type_of(file.path), file.options)
@@ -223,6 +228,9 @@ class Flows:
     def cancel(self, record: type[T], what: str, which: str | Mapping[str, Any]) -> Flow[T]:
         answer = yield from self._exchange(Send("DELETE", path_of(what, id_of(which))))
         return object_of(answer, record)
+
+    def delete(self, *parts: str) -> Flow[None]:
+        yield from self._exchange(Send("DELETE", path_of(*parts)))
 
     def report_answer(self, job: str | Mapping[str, Any]) -> Flow[httpx.Response]:
         return (yield from self._exchange(Send("GET", path_of("jobs", id_of(job), "report"))))
@@ -358,16 +366,6 @@ class Flows:
             return ""
         unavailable = answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
         return problem_of(answer).detail if unavailable else ""
-
-
-def missing_vectors(dataset: Mapping[str, Any]) -> str:
-    """What an import has left out, if anything, for people."""
-    source = (dataset.get("spec") or {}).get("source")
-    missing = source.get("missing_vectors") if isinstance(source, dict) else None
-    if not isinstance(source, dict) or not missing:
-        return ""
-    first = ", ".join(map(str, source.get("missing_ids") or ()))
-    return f"left out of {source['rows'] + missing} rows, without a vector: {missing} ({first})"
 
 
 def failure(job: Mapping[str, Any]) -> AssayError:

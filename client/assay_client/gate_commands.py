@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay_client import refusing, requests
-from assay_client.commands import AsJson, Local, Server, connected, displayed, going_on
+from assay_client.commands import AsJson, Local, Server, Tags, connected, displayed, going_on
 from assay_client.extensions import gate_local, wanted_local
 from assay_client.gates import promotions, refuse_misfits, refuse_name
 from assay_client.located import Json
@@ -67,6 +67,7 @@ def gate(
         typer.Option("--input", metavar="NAME=FILE", help="Data for an input of the policy."),
     ] = None,
     promote: Promote = None,
+    tag: Tags = None,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write it for a pull request too.")
     ] = None,
@@ -84,18 +85,21 @@ def gate(
     approved, or name=pgvector:connection=...,table=... for rows of a store the server reads.
     Faults of the policy are shown before anything is uploaded.
     """
-    if local and (server is not None or promote):
-        raise Mistake("--local excludes --server and --promote: baselines are kept by a server")
+    if local and (server is not None or promote or tag):
+        raise Mistake(
+            "--local excludes --server, --promote and --tag: baselines and tags are kept by a server"
+        )
     name, outputs = policy.stem, Outputs(markdown, junit)
     try:
         rules = requests.read_policy(policy)
         name = str(rules.get("name") or name)
         bound, promoted = requests.bindings(inputs or []), promotions(promote or [])
+        tags = requests.tags(tag or [])
         if local:
             run, page = _judged_here(rules, bound)
         else:
             with connected(server) as assay:
-                run = _judged(assay, rules, bound, promoted)
+                run = _judged(assay, rules, bound, promoted, tags)
                 page = b"" if markdown is None else assay.gate_markdown(run["id"])
     except AssayError as error:
         outputs.of_error(name, error)
@@ -116,11 +120,13 @@ def _judged_here(rules: Json, bound: Json) -> tuple[Json, bytes]:
         return gate_local(rules, bound, Path(), display.stage)
 
 
-def _judged(assay: Assay, rules: Json, bound: Json, promoted: Mapping[str, str]) -> Json:
+def _judged(
+    assay: Assay, rules: Json, bound: Json, promoted: Mapping[str, str], tags: Mapping[str, str]
+) -> Json:
     with displayed() as display:
         refuse_misfits(lambda policy: assay.validate(policy)["inputs"], rules, bound, promoted)
         bound = assay.upload_files(bound, progress=display.upload)
-        run: Any = assay.start_gate(rules, bound)
+        run: Any = assay.start_gate(rules, bound, tags=tags)
         log(f"gate run {run['id']}")
         with going_on(
             f"gate run {run['id']}",

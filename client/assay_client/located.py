@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay_client.payload import Array
+
 Json = dict[str, Any]
 
 TABLE_OPTIONS = ("vector_column", "id_column")
@@ -25,6 +27,39 @@ class File:
         """The columns that are told."""
         named = {key: getattr(self, key) for key in TABLE_OPTIONS}
         return {key: value for key, value in named.items() if value is not None}
+
+
+def arrays(inputs: Any) -> list[Array]:
+    """The NumPy arrays of two dimensions among the inputs, each once."""
+    found: dict[int, Array] = {}
+
+    def note(array: Array) -> None:
+        if len(array.shape) != 1:
+            found[id(array)] = array
+
+    _exchanged(inputs, note)
+    return list(found.values())
+
+
+def without_arrays(inputs: Any, datasets: Mapping[int, str]) -> Any:
+    """The inputs with arrays as the datasets they were stored as; of one dimension, as columns."""
+
+    def stored(array: Array) -> Json:
+        if len(array.shape) == 1:
+            return {"values": array.tolist()}
+        return {"dataset": datasets[id(array)]}
+
+    return _exchanged(inputs, stored)
+
+
+def _exchanged(value: Any, replace: Callable[[Array], Any]) -> Any:
+    if isinstance(value, Array):
+        return replace(value)
+    if isinstance(value, Mapping):
+        return {key: _exchanged(part, replace) for key, part in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], (Mapping, Array)):
+        return [_exchanged(part, replace) for part in value]
+    return value
 
 
 def whole_files(inputs: Any, base: Path) -> list[tuple[str, Path]]:

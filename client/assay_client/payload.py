@@ -41,6 +41,8 @@ class Array(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
+    def tolist(self) -> list[Any]: ...
+
 
 @dataclass(frozen=True)
 class Payload:

@@ -59,6 +59,7 @@ def build(
     request: Path | None = None,
     params: Sequence[str] = (),
     seed: int | None = None,
+    tag: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> tuple[Json, Path]:
     """
@@ -81,6 +82,8 @@ def build(
     body["inputs"] = spelled_out(section(body, "inputs") | inputs, base)
     if params:
         body["params"] = section(body, "params") | dict(map(parameter, params))
+    if tag:
+        body["tags"] = section(body, "tags") | tags(tag)
     if seed is not None:
         body["seed"] = seed
     return body, base
@@ -97,6 +100,17 @@ def bindings(pairs: Sequence[str]) -> Json:
             raise Mistake(f"`--input {name}` is given twice")
         bound[name] = source(value, Path(), f"--input {name}")
     return dict(spelled_out(bound, Path()))
+
+
+def tags(pairs: Sequence[str]) -> dict[str, str]:
+    """Tags, from `name:value` pairs."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, colon, value = pair.partition(":")
+        if not colon or not name or not value:
+            raise Mistake(f"`--tag {pair}`: give name:value")
+        found[name] = value
+    return found
 
 
 def parameter(pair: str) -> tuple[str, Any]:

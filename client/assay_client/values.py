@@ -105,6 +105,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def missing_vectors(dataset: Mapping[str, Any]) -> str:
+    """What an import has left out, if anything, for people."""
+    source = (dataset.get("spec") or {}).get("source")
+    missing = source.get("missing_vectors") if isinstance(source, dict) else None
+    if not isinstance(source, dict) or not missing:
+        return ""
+    first = ", ".join(map(str, source.get("missing_ids") or ()))
+    return f"left out of {source['rows'] + missing} rows, without a vector: {missing} ({first})"
+
+
 def _undefined(owner: Mapping[str, Any], key: str) -> Cell:
     reason = (owner.get("undefined") or {}).get(key) or {}
     code = reason.get("code")

@@ -156,12 +156,9 @@ def _header(buffer: bytearray) -> tuple[int, Header] | None:
     version = (buffer[6], buffer[7])
     width = SIZE_BYTES.get(version)
     if width is None:
-        stripped = b"{" in buffer[7:10]
-        cure = (
-            " Zero bytes are missing, as `curl -d` strips them: use `--data-binary`."
-            if stripped
-            else ""
-        )
+        cure = ""
+        if b"{" in buffer[7:10]:
+            cure = " Zero bytes are missing, as `curl -d` strips them: use `--data-binary`."
         raise UnsupportedFormat(f".npy format {version[0]}.{version[1]} is not supported.{cure}")
     if len(buffer) < 8 + width:
         return None

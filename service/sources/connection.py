@@ -96,8 +96,9 @@ def read_connections(text: str) -> dict[str, Connection]:
         return {name: _connection(name, one) for name, one in written.items()}
     except ValidationError as error:
         places = ", ".join(".".join(map(str, item["loc"])) for item in error.errors())
+        known = ", ".join(_Written.model_fields)
         raise InvalidRequest(
-            f"The connections are not valid at: {places}; a connection has {', '.join(_Written.model_fields)}."
+            f"The connections are not valid at: {places}; a connection has {known}."
         ) from None
     except json.JSONDecodeError as error:
         raise InvalidRequest(f"The connections are not JSON (line {error.lineno}).") from None

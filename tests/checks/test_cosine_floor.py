@@ -436,9 +436,7 @@ def test_rows_that_equal_their_mean_are_refused_by_name(role: str, run: Callable
     fit = np.array([[0.0, 0, 1], [0, 0, 1]])
     sides = {"a": good, "b": good, role: bad}
     ids = tuple("uvwxyz")
-    with pytest.raises(
-        ZeroRows, match=f"`{role}` equals the mean it is centred by in 1 row:"
-    ) as caught:
+    with pytest.raises(ZeroRows, match=f"`{role}` equals the mean .* in 1 row:") as caught:
         run(
             cosine_floor,
             **{name: Dataset(x, ids=ids) for name, x in sides.items()},

@@ -99,6 +99,26 @@ def test_files_go_in_and_a_report_comes_out(talk: Any, vectors: Path) -> None:
     assert again == report
 
 
+def test_arrays_stand_where_files_do(talk: Any) -> None:
+    """Rows are uploaded once, labels become a column; also in a list of models."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(60, 8)).astype(np.float32), np.arange(60) % 3
+
+    async def conversation(assay: AsyncAssay) -> tuple[Any, ...]:
+        inputs = {"vectors": rows, "labels": labels}
+        one = await assay.run({"kind": "label_neighbours", "inputs": inputs})
+        models = [{"name": "old", "rows": rows}, {"name": "new", "rows": rows[::-1]}]
+        two = await assay.run(
+            {"kind": "linear_probe", "inputs": {"models": models, "labels": labels.astype(str)}}
+        )
+        assert len([d for d in await assay.datasets() if d["d"] is not None]) == 2
+        return one, two
+
+    one, two = talk(conversation)
+    assert (one["results"]["n"], one["results"]["labels"]) == (60, 3)
+    assert [model["name"] for model in two["inputs"]["models"]] == ["old", "new"]
+
+
 def test_a_job_is_heard_to_its_end(talk: Any, vectors: Path) -> None:
     """What comes last is the job; after it there is nothing."""
     request = {"kind": "geometry", "inputs": {"vectors": {"path": str(vectors)}}}

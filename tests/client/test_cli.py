@@ -137,6 +137,30 @@ def test_a_wrong_role_shows_what_the_server_says(
     ]
 
 
+def test_tags_are_set_from_the_command_line(ready: FakeServer, assay: Assay) -> None:
+    """Of a check and of a gate; nothing keeps them here."""
+    tags = ["--tag", "release:7", "--tag", "stage:a:b"]
+    assert assay("check", "geometry", "--vectors", "ds_1", *tags, "--json").code == 0
+    assert ready.calls("POST /v1/jobs")[0].json["tags"] == {"release": "7", "stage": "a:b"}
+    done = {"id": "gate_1", "state": "done", "jobs": {}, "verdict": "pass", "rules": RULES}
+    ready.on("POST /v1/gates", Answer(200, done))
+    Path("policy.json").write_text("{}", encoding="utf-8")
+    assert assay("gate", "policy.json", *tags).code == 0
+    assert ready.calls("POST /v1/gates")[0].json["tags"] == {"release": "7", "stage": "a:b"}
+    for words in (["check", "geometry", "--vectors", "ds_1"], ["gate", "policy.json"]):
+        assert assay(*words, "--tag", "release").code == 2
+        assert assay(*words, "--tag", "a:b", "--local").code == 2
+
+
+def test_a_dataset_is_deleted(ready: FakeServer, assay: Assay) -> None:
+    ready.on("DELETE /v1/datasets/ds_2", Answer(204, b""))
+    ran = assay("datasets", "ds_2", "--delete")
+    assert (ran.code, ran.out, ran.err) == (0, "", "ds_2 is deleted\n")
+    ready.on("DELETE /v1/datasets/ds_2", problem(409, "dataset-in-use", "`prod` stands for it."))
+    assert assay("datasets", "ds_2", "--delete").code == 4
+    assert assay("datasets", "--delete").code == 2
+
+
 def test_datasets_are_listed_newest_first(ready: FakeServer, assay: Assay) -> None:
     rows = {"id": "ds_2", "name": "rows", "n": 1200, "d": 384, "bytes": 1_843_200}
     table = {"id": "ds_1", "name": None, "n": 3, "d": None, "bytes": 0}
