@@ -6,7 +6,7 @@ CANDIDATES := python3.13 python3.12 python3.11 python3
 PROBE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve format check test test-stores contracts lock bench clean
+.PHONY: help setup demo serve format check test test-quick test-stores contracts lock bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -66,6 +66,9 @@ check: $(VENV)/.dev  ## Formatting, lint, types, import directions
 test: $(VENV)/.dev  ## All tests that need nothing but wheels and the embedded server
 	$(BIN) -m pytest --ignore=tests/stores -m "not processes" -n auto --maxprocesses 4 --dist loadfile
 	$(BIN) -m pytest --ignore=tests/stores -m processes
+
+test-quick: $(VENV)/.dev  ## The same without those that start real servers and worker processes
+	$(BIN) -m pytest --ignore=tests/stores -m "not processes" -n auto --maxprocesses 4 --dist loadfile
 
 test-stores: $(VENV)/.stores  ## Tests against real stores, each started by the tests
 	$(BIN) -m pytest tests/stores

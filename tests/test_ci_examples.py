@@ -111,7 +111,9 @@ def test_the_workflow_is_one_and_its_step_judges(release: Path, shell: Any) -> N
         assert ("uses" in step) != ("run" in step)
         assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step.get("uses", "a/b@v1"))
     install, gate = [step["run"] for step in job["steps"] if "run" in step]
-    found = re.fullmatch(r'pip install "git\+\$\{\{ vars\.ASSAY_GIT \}\}#subdirectory=(\w+)"', install)
+    found = re.fullmatch(
+        r'pip install "git\+\$\{\{ vars\.ASSAY_GIT \}\}#subdirectory=(\w+)"', install
+    )
     assert found is not None, "a repository of users has no folder of ours"
     assert (ROOT / found[1] / "pyproject.toml").is_file()
 
