@@ -97,8 +97,8 @@ async def add_dataset(
     `application/x-npy` for rows, `application/vnd.apache.parquet` and `.arrow.stream` for tables with a
     column of vectors, `text/csv` for columns, `application/json` for small sets of both, or, with
     `source`, for where the rows live: a job imports them.
-    Non-finite and zero rows are accepted and counted in `facts`. The same content again answers with the
-    dataset there is, under the name it was first given. What was sent with a
+    Non-finite and zero rows are accepted and counted in `facts`. The same content again answers with
+    the dataset there is, under the name it was first given. What was sent with a
     `Content-Digest` can be found by it, so that it need not be sent again.
     """
     digest = DIGEST.search(content_digest or "")

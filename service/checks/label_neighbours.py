@@ -180,8 +180,8 @@ def label_neighbours(
     Whether the k nearest other rows by cosine carry the row's own label, beside what chance gives.
 
     It takes one model. Two are compared by a report of each on the same rows, labels and groups, whose
-    intervals are not of the difference; `linear_probe` and `retrieval` give paired differences. The search
-    is exact. Time O(n^2 d); memory O(n k), and 2^16 lists of k + 64 places at a time.
+    intervals are not those of the difference; `linear_probe` and `retrieval` give paired differences.
+    The search is exact. Time O(n^2 d); memory O(n k), and 2^16 lists of k + 64 places at a time.
     """
     rows, codes = inputs.vectors.vectors, inputs.labels.dense
     n, k = len(rows), params.k
