@@ -132,7 +132,7 @@ class Rule(Model):
     def caution(self, measure: Measure) -> str | None:
         """What its author may not have meant: a bound on the side where values are better."""
         against = {"at_most": "higher", "at_least": "lower"}.get(self.comparison)
-        if measure.better != against or measure.path.startswith("differences."):
+        if against is None or measure.better != against or measure.path.startswith("differences."):
             return None
         return (
             f"`{self.comparison}` refuses good values: {against} values of `{self.measure}` are "

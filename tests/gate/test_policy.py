@@ -440,8 +440,20 @@ def test_every_measure_that_can_be_defined_can_be_a_rule() -> None:
     ids=lambda file: file.stem,
 )
 def test_the_sample_policies_are_read(file: Path) -> None:
-    """What the examples ship is valid."""
-    read_policy(yaml.safe_load(file.read_text()))
+    """What the examples ship is valid, and means what it says: data are judged once, and that is all."""
+    policy = read_policy(yaml.safe_load(file.read_text()))
+    assert [one.code for one in cautions(policy)] == ["one_look"]
+
+
+def test_a_range_is_against_no_direction() -> None:
+    """Of a measure without a direction and of one with: both ends were meant."""
+    policy = read(
+        {"measure": "shape.dispersion_v", "within": [0.1, 0.9]},
+        {"measure": "floor.raw.gap_all", "within": [0.1, 0.9]},
+        {"measure": "shape.dispersion_v", "at_most": 0.9},
+        look=2,
+    )
+    assert list(cautions(policy)) == []
 
 
 SEARCH: dict[str, Any] = {
