@@ -13,6 +13,7 @@ from service.check import Estimate, Measure, Params, PValue
 from service.gate.needed import (
     MOST_NEEDED,
     Needed,
+    cut_at_limit,
     needed_for_interval,
     needed_to_decide,
     spreadless,
@@ -157,6 +158,8 @@ def judge_estimate(
     note = ""
     if spreadless(value.estimate, value.interval, limits):
         note = f"; all {narrow.resamples} {narrow.unit}s gave the same value, other ones need not"
+    elif cut_at_limit(value.estimate, value.interval, limits):
+        note = f"; both its ends are cut at {value.estimate:g}, which the measure cannot pass"
     if region.holds(narrow.low, narrow.high):
         return Seen(
             Verdict.passed, f"all of the interval satisfies the rule{note}", value.estimate,

@@ -28,7 +28,8 @@ MOST_NEEDED = 100
 """Above this many times the units there are, no useful number can be named."""
 SHARE = "jackknife_t+clopper_pearson"
 PAIRED = "student_t"
-COUNTING_UNITS = ("jackknife_t", "two_sample_jackknife_t", "fisher_z", PAIRED, SHARE, CHANGE)
+TWO_SAMPLES = "two_sample_jackknife_t"
+COUNTING_UNITS = ("jackknife_t", TWO_SAMPLES, "fisher_z", PAIRED, SHARE, CHANGE)
 """Methods whose `resamples` are the units there are, and whose error falls with their root."""
 
 
@@ -96,6 +97,17 @@ def spreadless(
         return estimate == 0 and math.isclose(interval.high, 1 - unchanged, rel_tol=1e-9)
     if interval.method == SHARE:
         return estimate in (0, 1) and limits == (0, 1)
+    return _no_width(estimate, interval) and not cut_at_limit(estimate, interval, limits)
+
+
+def cut_at_limit(
+    estimate: float, interval: Interval, limits: tuple[float | None, float | None]
+) -> bool:
+    """Whether both ends lie where the measure ends: those of two samples are cut there."""
+    return interval.method == TWO_SAMPLES and estimate in limits and _no_width(estimate, interval)
+
+
+def _no_width(estimate: float, interval: Interval) -> bool:
     return interval.high - interval.low <= 1e-12 * max(1.0, abs(estimate))
 
 

@@ -117,3 +117,33 @@ def test_a_rule_is_written_as_it_was_given() -> None:
     """Without the comparisons it has not."""
     rule = Rule(measure="x.y", within=(0.1, 0.2))
     assert rule.model_dump() == {"measure": "x.y", "within": (0.1, 0.2), "level": "block"}
+
+
+def _two_samples(estimate: float, high: float | None) -> str:
+    """The reason a rule about 0 or more gives for an interval of no width of two samples."""
+    measure = Measure(
+        path="y", description="", unit="1", low=0, high=high, better="lower", invariance=[],
+        needs=[], shape="estimated",
+    )  # fmt: skip
+    interval = Interval(
+        low=estimate, high=estimate, level=0.95, method="two_sample_jackknife_t", unit="row",
+        resamples=400,
+    )  # fmt: skip
+    value = Estimate(estimate=estimate, interval=interval)
+    return judge_estimate(Region(high=2.0), measure, value, value, Params()).reason
+
+
+@pytest.mark.parametrize(("estimate", "high"), [(0.0, None), (0.0, 1.0), (1.0, 1.0)])
+def test_an_interval_cut_at_a_limit_is_not_one_value_of_all_rows(
+    estimate: float, high: float | None
+) -> None:
+    """Leaving a row out moved it, beyond the limit: nothing is said of the rows."""
+    assert _two_samples(estimate, high) == (
+        f"all of the interval satisfies the rule; both its ends are cut at {estimate:g}, which the "
+        "measure cannot pass"
+    )
+
+
+def test_an_interval_of_no_width_inside_the_limits_is_one_value_of_all_rows() -> None:
+    """Rows of length one on both sides: their ratio is 1 whatever is left out."""
+    assert "; all 400 rows gave the same value" in _two_samples(1.0, None)
