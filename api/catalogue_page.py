@@ -32,7 +32,8 @@ def catalogue_page() -> str:
         "A path of a measure stands after the name a policy gives the check: `<check>.<path>`. "
         "`{model}`, `{k}` and other braces stand for names and numbers of the request. An *estimate* "
         "has an interval, which rules are judged on. *Unchanged by* names the maps of the rows finally "
-        "used that leave the value as it is.",
+        "used that leave the value as it is. What a report warns of a rule may be about as well: "
+        "`<check>.warnings.<code>` is how often it does.",
         "",
         "Every check also has these parameters:",
         "",
@@ -61,6 +62,11 @@ def _section(check: Check) -> Iterator[str]:
         yield from ("", *_params(check.params, tuple(Params.model_fields)))
     heads = ("measure", "is", "range", "unit", "better", "unchanged by", "")
     yield from ("", *_table(heads, map(_measure, check.measures)))
+    if check.codes:
+        yield from (
+            "",
+            *_table(("warning", "says"), ((f"`{c}`", t) for c, t in check.codes.items())),
+        )
     yield from ("", _cost(check))
     yield from ("", "What a report does not establish:", "")
     yield from (f"- {line}" for line in check.scope)

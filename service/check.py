@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from threadpoolctl import threadpool_limits
@@ -92,6 +92,8 @@ Role = Dataset | Labels | Relevance
 BARE = "model_1"
 """The name of a model that is given by bare roles."""
 MIB = 1 << 20
+ROWS_WARNINGS = {"rows_dropped": "Rows were left out, as `on_bad_rows` asks."}
+"""What may be warned of before a check begins."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ class Check:
     examine: Callable[[Any, Any], object] | None = None
     """`(inputs, params)`: raises for what tables forbid, on submission, where all inputs are tables."""
     refuse: Refuse | None = None
+    warnings: Mapping[str, str] = field(default_factory=dict)
+    """What it may warn of, by code: one sentence each."""
 
     def run(self, context: Context, inputs: Inputs, params: Params) -> Results:
         """Run with single-threaded BLAS: parallelism is over blocks, so that sums never vary."""
@@ -181,6 +185,11 @@ class Check:
         """Every measure of the results, in reading order."""
         return measures(self.results)
 
+    @property
+    def codes(self) -> Mapping[str, str]:
+        """The same with what any check that is given rows may warn of."""
+        return {**(ROWS_WARNINGS if self.slots else {}), **self.warnings}
+
     def memory_bytes(self, input_bytes: int) -> int:
         """Memory the check may use beside its mapped inputs."""
         return int(self.memory_factor * input_bytes) + 512 * MIB
@@ -213,6 +222,7 @@ class check:
         question: str = "",
         examine: Callable[[Any, Any], object] | None = None,
         refuse: Refuse | None = None,
+        warnings: Mapping[str, str] | None = None,
     ) -> None:
         self.version = version
         self.title = title
@@ -224,6 +234,7 @@ class check:
         self.question = question
         self.examine = examine
         self.refuse = refuse
+        self.warnings = warnings or {}
 
     def __call__(self, function: F) -> Check:
         hints = get_type_hints(function)
@@ -247,4 +258,5 @@ class check:
             question=self.question,
             examine=self.examine,
             refuse=self.refuse,
+            warnings=self.warnings,
         )

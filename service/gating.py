@@ -24,6 +24,7 @@ from service.gate import (
     PolicyModel,
     Verdict,
     cautions,
+    heard,
     judge,
     read_policy,
     verdict_digest,
@@ -336,7 +337,7 @@ def _judged(
         update={
             "state": "done",
             "inputs": {**run.inputs, **_imported(services, run)},
-            "warnings": list(cautions(run.policy)),
+            "warnings": [*heard(reports), *cautions(run.policy)],
             "verdict": verdict,
             "rules": rules,
             "digest": verdict_digest(verdict, rules, digests),

@@ -12,9 +12,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.blocks import Plan
-from service.check import Warned
 from service.errors import AssayError, Fault
-from service.gate import Policy, RuleResult, Verdict
+from service.gate import Policy, RuleResult, Verdict, VerdictWarning
 from service.references import ColumnRef, DatasetRef, Model, NamedDataset, NamedParts
 
 IMPORT = "import"
@@ -248,8 +247,8 @@ class GateRun(Model):
     state: Literal["running", "done", "cancelled"]
     verdict: Verdict | None = None
     rules: list[RuleResult] = Field(default_factory=list)
-    warnings: list[Warned] = Field(default_factory=list)
-    """What a reader of the verdict should know."""
+    warnings: list[VerdictWarning] = Field(default_factory=list)
+    """What a reader of the verdict should know: of the reports, and of the policy."""
     digest: str | None = None
     created_at: datetime
     version: int = 0

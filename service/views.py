@@ -43,6 +43,8 @@ class CheckView(Model):
     """JSON Schema of `results`."""
     measures: list[Measure]
     """What a gate may judge and a dashboard may draw."""
+    warnings: dict[str, str]
+    """What its reports may warn of, by code; a rule of a policy may count them: `warnings.CODE`."""
     scope: list[str]
     """What its reports do not establish."""
     sources: list[str]
@@ -79,6 +81,7 @@ def check_view(check: Check) -> CheckView:
         request_schema=REQUESTS[check.kind].model_json_schema(),
         results_schema=check.results.model_json_schema(mode="serialization"),
         measures=list(check.measures),
+        warnings=dict(check.codes),
         scope=list(check.scope),
         sources=list(check.sources),
     )

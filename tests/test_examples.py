@@ -271,11 +271,38 @@ def test_a_batch_of_other_texts_or_another_encoder_is_blocked(
     assert {rule["rule"]["measure"] for rule in blocking if rule["verdict"] == "fail"} == failing
 
 
-def test_the_approved_batch_itself_has_not_drifted() -> None:
-    """A shift of 0 [0, 0] has its ends cut at 0; it is no value that all units happen to share."""
+def test_the_approved_batch_itself_is_no_batch_of_tonight() -> None:
+    """
+    It has not drifted, and says nothing of tonight's: a baseline compared with itself is blocked.
+
+    A shift of 0 [0, 0] has its ends cut at 0; it is no value that all units happen to share.
+    """
     found = judged("nightly_batch", {"batch": BINDINGS["nightly_batch"]["approved"]})
-    assert found["verdict"] == "pass"
-    assert found["rules"][0]["interval"]["high"] == 0
+    assert found["verdict"] == "fail"
+    shift, *_ = found["rules"]
+    assert (shift["verdict"], shift["interval"]["high"]) == ("pass", 0)
+    assert "both its ends are cut at 0" in shift["reason"]
+    assert "the same value" not in shift["reason"]
+    broken = {
+        rule["rule"]["measure"]: rule["reason"]
+        for rule in found["rules"]
+        if rule["verdict"] == "fail"
+    }
+    assert broken.keys() == {"drift.warnings.same_rows", "drift.warnings.paired_sides"}
+    assert "All of the 200 rows of the batch are rows of the baseline" in str(broken)
+    heard = [(one["check"], one["code"]) for one in found["warnings"]]
+    assert heard == [("drift", "paired_sides"), ("drift", "same_rows"), (None, "one_look")]
+
+
+def test_most_of_the_approved_batch_is_no_batch_of_tonight_either(tmp_path: Path) -> None:
+    """With some rows exchanged the sides are still no independent ones."""
+    rows = np.load(BINDINGS["nightly_batch"]["approved"][0])
+    rows[:40] = np.load(HALVES / "minilm/A.npy")[:40]
+    np.save(tmp_path / "mostly.npy", rows)
+    found = judged("nightly_batch", {"batch": (tmp_path / "mostly.npy", None)})
+    assert found["verdict"] == "fail"
+    broken = {one["rule"]["measure"] for one in found["rules"] if one["verdict"] == "fail"}
+    assert broken == {"drift.warnings.paired_sides"}
 
 
 def test_a_batch_of_thirty_rows_shows_nothing(tmp_path: Path) -> None:

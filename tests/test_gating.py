@@ -20,9 +20,10 @@ from service.errors import (
     UnknownDataset,
     UnknownGate,
 )
+from service.gate import VerdictWarning
 from service.gating import cancel_gate, promote, read_gate, run_gate
 from service.job import GateRun, State
-from service.operations import Services, perform
+from service.operations import Services, perform, report_of
 
 X = np.random.default_rng(23).normal(size=(30, 4))
 POLICY = {
@@ -382,8 +383,8 @@ def test_looks_widen_every_interval_once(start: Any, services: Services) -> None
     one, two = (read_gate(services, "default", run.id) for run in (plain, looked))
     assert (one.rules[0].interval.level, two.rules[0].interval.level) == (0.95, 0.975)
     assert two.rules[0].interval.low < one.rules[0].interval.low
-    assert [warned.code for warned in one.warnings] == ["one_look"]
-    assert two.warnings == []
+    assert [warned.code for warned in one.warnings if warned.check is None] == ["one_look"]
+    assert [warned.code for warned in two.warnings if warned.check is None] == []
     assert two.fail_jobs == {}
 
 
@@ -508,3 +509,74 @@ def test_a_misfit_of_a_plain_role_is_told_so_too(
     assert {one.message for one in refused.value.faults} == {
         "input `left`: 30 rows", "input `right`: 7 rows",
     }  # fmt: skip
+
+
+def test_a_run_hears_the_warnings_of_its_reports(
+    start: Any, services: Services, store: Any, bound: dict[str, Any]
+) -> None:
+    """Each with the check of the policy; a check that failed has none, and cautions are of no check."""
+    twice = store({"vectors": [*X[:29].tolist(), X[0].tolist()], "columns": {"t": ["a", "b"] * 15}})
+    inputs = {
+        **bound, "left": {"dataset": twice.id}, "topics": {"dataset": twice.id, "column": "t"},
+    }  # fmt: skip
+    run = start(inputs=inputs)
+    assert run.warnings == []
+    work(services)
+    found = read_gate(services, "default", run.id)
+    assert found.verdict == "fail"
+    heard = [(one.check, one.code, one.where) for one in found.warnings]
+    assert ("shape", "duplicates", "results/duplicates") in heard
+    assert heard[-1] == (None, "one_look", "policy/look")
+    of_reports = [
+        (name, warned.code, warned.where)
+        for name, job in found.jobs.items()
+        for warned in report_of(services, services.jobs.get("default", job)).warnings
+    ]
+    assert heard[:-1] == of_reports
+    assert {"floor", "shape"} == {name for name, _, _ in of_reports}
+
+
+def test_a_stored_run_without_checks_in_its_warnings_still_loads() -> None:
+    """As those judged before had them."""
+    old = {"code": "one_look", "message": "Once.", "where": "policy/look"}
+    assert VerdictWarning.model_validate(old).check is None
+
+
+def test_a_probe_tested_on_its_own_train_rows_is_stopped_by_a_rule_about_the_warning(
+    services: Services, store: Any
+) -> None:
+    """All labels are recovered either way; without the rule the warning alone is in the verdict."""
+    labels = ["a", "b"] * 15
+    rows = X + np.where(np.array(labels) == "a", 9.0, -9.0)[:, None]
+    data = store({"vectors": rows.tolist(), "columns": {"t": labels}})
+    column = {"dataset": data.id, "column": "t"}
+    policy = {
+        "inputs": {
+            "train": "vectors", "test": "vectors", "labels": "column", "test_labels": "column",
+        },
+        "checks": {
+            "probe": {
+                "kind": "linear_probe",
+                "inputs": {
+                    "models": [{"name": "new", "rows": "train", "test": "test"}],
+                    "labels": "labels", "test_labels": "test_labels",
+                },
+            }
+        },
+    }  # fmt: skip
+    recovered = {"measure": "probe.models.new.accuracy", "at_least": 0.8}
+    honest = {"measure": "probe.warnings.tested_on_train_rows", "at_most": 0}
+    inputs = {
+        "train": {"dataset": data.id},
+        "test": {"dataset": data.id},
+        **dict.fromkeys(("labels", "test_labels"), column),
+    }
+    runs = [
+        run_gate(services, "default", {**POLICY, **policy, "rules": rules}, inputs, {})
+        for rules in ([recovered], [recovered, honest])
+    ]
+    work(services)
+    shown, stopped = (read_gate(services, "default", run.id) for run in runs)
+    assert (shown.verdict, stopped.verdict) == ("pass", "fail")
+    assert "tested_on_train_rows" in {one.code for one in shown.warnings}
+    assert "`test` holds the same rows as `rows`" in stopped.rules[1].reason

@@ -26,7 +26,15 @@ from api.problems import RETRY_AFTER_S, guarded
 from service.baseline import Baseline, BaselineName
 from service.check import Warned
 from service.errors import InvalidRequest
-from service.gate import InputKind, RuleResult, Verdict, cautions, read_policy, verdict_page
+from service.gate import (
+    InputKind,
+    RuleResult,
+    Verdict,
+    VerdictWarning,
+    cautions,
+    read_policy,
+    verdict_page,
+)
 from service.gating import cancel_gate, promote, read_gate, run_gate
 from service.job import GateRun, Progress, State
 from service.once import once
@@ -98,8 +106,8 @@ class GateView(Model):
     verdict: Verdict | None
     """`pass`, `fail`, `inconclusive`, or `invalid` when a check has no report."""
     rules: list[RuleResult]
-    warnings: list[Warned]
-    """What a reader of the verdict should know."""
+    warnings: list[VerdictWarning]
+    """What a reader of the verdict should know: of the reports, each code once, and of the policy."""
     digest: str | None
     """Hash of the verdict, the rules and the digests of the reports."""
     created_at: datetime

@@ -153,6 +153,7 @@ def show_check(check: Json, console: Console) -> None:
         ("Roles", _roles(check.get("roles", []))),
         ("Params", _params(check.get("params_schema", {}).get("properties", {}))),
         ("Measures", _measures(check.get("measures", []))),
+        ("Warnings", _warnings(check.get("warnings", {}))),
     ):
         console.print(Text(title, style="bold"))
         for name, about, told in entries:
@@ -182,6 +183,11 @@ def _params(properties: Mapping[str, Json]) -> Iterator[tuple[str, str, str]]:
     for name, schema in properties.items():
         about = f"{_type(schema)}, default {json.dumps(schema.get('default'))}"
         yield name, about, schema.get("description", "")
+
+
+def _warnings(codes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for code, told in codes.items():
+        yield code, f"in a rule warnings.{code}", told
 
 
 def _measures(measures: Iterable[Json]) -> Iterator[tuple[str, str, str]]:

@@ -44,7 +44,7 @@ def _gate(run: Json, console: Console) -> Iterator[Text]:
         yield from hang(console, "  ", reason(one), "dim")
     for warned in run.get("warnings", []):
         yield Text()
-        yield from hang(console, f"{warned['code']}  ", warned["message"], "yellow")
+        yield from hang(console, f"{_of(warned)}  ", warned["message"], "yellow")
     yield Text()
     yield Text.assemble("verdict  ", _verdict(outcome(run), bold=True))
     if run.get("policy"):
@@ -96,6 +96,7 @@ def junit(run: Json) -> bytes:
     JUnit XML: a test case for each rule.
 
     What is not passed is a failure, an invalid check an error; a rule that only warns never fails.
+    Warnings stand in the output of the suite.
     """
     suite = ElementTree.Element("testsuite", name=_xml(str(run.get("policy", "gate"))))
     for one in run.get("rules", []):
@@ -112,6 +113,9 @@ def junit(run: Json) -> bytes:
             ElementTree.SubElement(case, "system-out").text = text
     if not run.get("rules"):
         _error(suite, outcome(run), f"the gate is {outcome(run)}")
+    if warnings := run.get("warnings"):
+        said = [_xml(f"{_of(one)}: {one['message']}") for one in warnings]
+        ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     return _document(suite)
 
 
@@ -164,6 +168,12 @@ def reason(one: Json) -> str:
     needed = one.get("needed")
     advice = f"; about {plain(needed['count'])} {needed['unit']} would decide" if needed else ""
     return f"{one['reason']}{advice}"
+
+
+def _of(warned: Json) -> str:
+    """The code of a warning, after the check whose report says it."""
+    of = f"{warned['check']} " if warned.get("check") else ""
+    return printable(f"{of}{warned['code']}")
 
 
 def _blocks(one: Json) -> bool:

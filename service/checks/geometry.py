@@ -210,6 +210,11 @@ def _spectrum(variances: Floats, most: int) -> Spectrum:
         "Rows along one axis in both directions have anisotropy 0 and still raw cosines of +1 and -1.",
         "RankMe adds 1e-7 to each share as published: a flat spectrum of 768 reads 768.333.",
     ),
+    warnings={
+        "anisotropic": "Different rows have a mean cosine far above 0.",
+        "rank_limited_by_n": "No more rows than dimensions: they bound every spectrum measure.",
+        "duplicates": "Rows equal an earlier row.",
+    },
     sources=("arXiv:2210.02885", "doi:10.1101/214262", "doi:10.1137/080731992"),
 )
 def geometry(context: Context, inputs: GeometryInputs, params: GeometryParams) -> Geometry:

@@ -166,6 +166,10 @@ def _by_precision(classes: list[ClassRow], most: int) -> list[ClassRow]:
         "Intervals leave out queries and keep the rows that are searched; they do not cover another "
         "collection.",
     ),
+    warnings={
+        "at_floor": "The share is not told apart from that of random neighbours.",
+        "ties": "Rows have a tie at the last place of their list.",
+    },
     sources=(
         "doi:10.1109/TIT.1967.1053964",
         "doi:10.1214/aos/1176345462",

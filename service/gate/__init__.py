@@ -7,6 +7,7 @@ from service.gate.page import verdict_page
 from service.gate.policy import InputKind, Policy, PolicyModel
 from service.gate.reading import read_policy
 from service.gate.rule import Region, Rule
+from service.gate.warned import VerdictWarning, heard
 
 __all__ = [
     "InputKind",
@@ -17,7 +18,9 @@ __all__ = [
     "Rule",
     "RuleResult",
     "Verdict",
+    "VerdictWarning",
     "cautions",
+    "heard",
     "judge",
     "read_policy",
     "verdict_digest",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.check import Warned
 from service.gate.policy import Policy
+from service.gate.warned import VerdictWarning
 
-ONE_LOOK = Warned(
+ONE_LOOK = VerdictWarning(
     code="one_look",
     message="A rule at the level .95 passes falsely with probability .025 at most if these data are "
     "judged once. Judging them again with more rows added inflates that, to .042-.049 with two "
@@ -17,11 +17,11 @@ ONE_LOOK = Warned(
 )
 
 
-def cautions(policy: Policy) -> Iterator[Warned]:
+def cautions(policy: Policy) -> Iterator[VerdictWarning]:
     """Rules that may not be what their author meant, and how often the data may be judged."""
     for i, rule in enumerate(policy.rules):
         if message := rule.caution(policy.measure_of(rule)):
             place = f"policy/rules/{i}/{rule.comparison}"
-            yield Warned(code="against_direction", message=message, where=place)
+            yield VerdictWarning(code="against_direction", message=message, where=place)
     if policy.look == 1:
         yield ONE_LOOK

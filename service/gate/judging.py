@@ -20,6 +20,7 @@ from service.gate.needed import (
 )
 from service.gate.policy import Policy
 from service.gate.rule import Region, Rule
+from service.gate.warned import PLACE, counted
 from service.numerics.power import without_spread
 from service.numerics.resampling import Interval
 from service.references import Model
@@ -121,6 +122,8 @@ def _look(rule: Rule, measure: Measure, region: Region, reports: Reports, wide: 
     if isinstance(report, str) or isinstance(wider, str):
         code = report if isinstance(report, str) else wider
         return Seen(Verdict.invalid, f"check `{name}` has no report: {code}")
+    if path.startswith(PLACE):
+        return _judge_number(region, *counted(report, path))
     value, why = _find(report, path, measure)
     if value is None:
         return Seen(Verdict.inconclusive, f"the measure is undefined: {why}")

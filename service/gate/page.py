@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.check import Warned
 from service.gate.judging import Bounds, RuleResult, Verdict
 from service.gate.needed import Needed
 from service.gate.rule import Rule
+from service.gate.warned import VerdictWarning
 from service.user_text import in_markdown
 
 SIGNS = {
@@ -29,7 +29,7 @@ def verdict_page(
     state: str,
     verdict: Verdict | None,
     rules: Sequence[RuleResult],
-    warnings: Sequence[Warned],
+    warnings: Sequence[VerdictWarning],
     digest: str | None,
 ) -> str:
     """One screen: the verdict, each rule with its numbers and reason, and what to know."""
@@ -44,7 +44,7 @@ def verdict_page(
         "|---|---|--:|---|---|---|",
         *map(_row, rules),
         "",
-        *(f"- `{warned.code}`: {in_markdown(warned.message)}" for warned in warnings),
+        *map(_warning, warnings),
         *([""] if warnings else []),
         f"<sub>digest `{digest}`</sub>",
         "",
@@ -64,6 +64,11 @@ def _row(one: RuleResult) -> str:
         in_markdown(reason),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _warning(warned: VerdictWarning) -> str:
+    of = "" if warned.check is None else f"`{warned.check}` "
+    return f"- {of}`{warned.code}`: {in_markdown(warned.message)}"
 
 
 def _condition(rule: Rule) -> str:

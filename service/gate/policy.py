@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError, fie
 
 from service.check import BARE, Measure, Params, Slot
 from service.gate.rule import Rule
+from service.gate.warned import counts
 from service.redaction import KEPT
 from service.references import Model, ModelName
 from service.request import LARGEST_INTEGER, check_of
@@ -78,13 +79,14 @@ class PolicyCheck(Model):
 
     @property
     def measures(self) -> dict[str, Measure]:
-        """Every measure its report has, by path; a difference under either order of models."""
-        names = self._names()
-        return {
+        """Every measure of its report by path, a difference under either order of models; warnings."""
+        names, check = self._names(), check_of(self.kind)
+        measures = {
             filled: measure
-            for measure in check_of(self.kind).measures
+            for measure in check.measures
             for filled in _with_names(measure.path, self.models, names)
         }
+        return {**measures, **counts(check)}
 
     def _names(self) -> dict[str, list[str]]:
         """What other places in braces stand for; none where the parameters are at fault."""

@@ -14,7 +14,7 @@ from service.request import BY_KIND
 KINDS = sorted(BY_KIND)
 CHECK = {
     "kind", "title", "question", "description", "version", "roles", "row_limit", "params_schema",
-    "request_schema", "results_schema", "measures", "scope", "sources",
+    "request_schema", "results_schema", "measures", "warnings", "scope", "sources",
 }  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def test_every_check_says_what_it_is(kind: str, door: Any) -> None:
     assert check["scope"]
     assert all(line.endswith(".") for line in check["scope"])
     assert all(source.split(":")[0] in ("doi", "arXiv") for source in check["sources"])
+    assert all(told.endswith(".") for told in check["warnings"].values())
     assert all(role["description"] for role in check["roles"])
     assert all(measure["description"] for measure in check["measures"])
     assert all(one["description"] for one in check["params_schema"]["properties"].values())

@@ -775,6 +775,7 @@ def test_the_catalogue_is_listed_and_shown(ready: FakeServer, assay: Assay) -> N
                 "better": "lower",
             }
         ],
+        "warnings": {"duplicates": "Rows equal an earlier row."},
         "scope": ["Not which labels can be recovered."],
         "sources": ["doi:10.1/x"],
     }
@@ -791,6 +792,7 @@ def test_the_catalogue_is_listed_and_shown(ready: FakeServer, assay: Assay) -> N
         '  on_bad_rows  "error" | "drop", default "error"',
         '  align  "procrustes" | null, default null',
         "  anisotropy  -1..1, lower is better",
+        "  duplicates  in a rule warnings.duplicates",
         "• Not which labels can be recovered.",
     ):
         assert line in shown.splitlines()

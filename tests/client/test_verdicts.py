@@ -37,7 +37,8 @@ def shown(what: dict[str, Any], width: int = 80) -> str:
 def test_a_rule_is_shown_with_what_was_measured_and_what_would_decide() -> None:
     """Measure, sentence, numbers, rule, reason, advice; then warnings and the verdict."""
     warned = {"code": "one_look", "message": "Judge on new groups.", "where": "policy/look"}
-    text = shown(run(one("inconclusive"), warnings=[warned], verdict="inconclusive"))
+    heard = {"code": "same_rows", "message": "All 400.", "where": "results", "check": "drift"}
+    text = shown(run(one("inconclusive"), warnings=[heard, warned], verdict="inconclusive"))
     assert [" ".join(line.split()) for line in text.splitlines()] == [
         "verdict observed interval rule",
         "floor.raw.gap_all",
@@ -45,6 +46,8 @@ def test_a_rule_is_shown_with_what_was_measured_and_what_would_decide() -> None:
         "inconclusive 0.2500 [0.2000, 0.3100] within [0.1, 0.3]",
         "the interval lies on both sides of the threshold; about 2,400 groups would",
         "decide",
+        "",
+        "drift same_rows All 400.",
         "",
         "one_look Judge on new groups.",
         "",
@@ -134,3 +137,16 @@ def test_a_running_gate_shows_what_it_waits_for_and_on_what() -> None:
         "input    rows = ds_1 (baseline prod)",
         "input    topics = ds_1:t",
     ]
+
+
+def test_warnings_are_in_the_output_of_the_suite() -> None:
+    """One a line, with the check; they are no test case, and a run without any has no output."""
+    warnings = [
+        {"code": "same_rows", "message": "All  400\nrows.", "where": "results", "check": "drift"},
+        {"code": "one_look", "message": "Once.", "where": "policy/look", "check": None},
+    ]
+    (suite,) = ElementTree.fromstring(junit(run(one("pass"), warnings=warnings)))
+    assert suite.findtext("system-out") == "drift same_rows: All 400 rows.\none_look: Once."
+    assert suite.get("tests") == "1"
+    (silent,) = ElementTree.fromstring(junit(run(one("pass"))))
+    assert silent.find("system-out") is None

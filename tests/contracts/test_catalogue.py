@@ -9,6 +9,8 @@ by an isometry of *them*, which inputs that are normalised again cannot reach.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import math
 import pkgutil
@@ -206,11 +208,11 @@ def results(
     params: dict[str, Any] | None = None,
     context: Context | None = None,
 ) -> Any:
-    return check.run(
-        context or Context(seed=seed, threads=threads),
-        filled(check, made, labels),
-        check.params(**{**few(check), **(params or {})}),
-    )
+    context = context or Context(seed=seed, threads=threads)
+    params = {**few(check), **(params or {})}
+    found = check.run(context, filled(check, made, labels), check.params(**params))
+    assert {warned.code for warned in context.warnings} <= set(check.codes)
+    return found
 
 
 def few(check: Check) -> dict[str, Any]:
@@ -697,6 +699,34 @@ def test_float64_rows_of_any_size_are_answered_or_refused(check: Check, power: i
         assert answer.code != "internal"
     else:
         assert_well_formed(check, answer)
+
+
+@checks
+def test_every_warning_is_declared_and_every_declared_one_is_given(check: Check) -> None:
+    """By the source: a policy names them. A code that stands in a reason is found there."""
+    file = Path(inspect.getfile(check.function))
+    files = [file] if file.parent == Path(service.checks.__file__).parent else file.parent.iterdir()
+    warned, reasons = set[str](), set[str]()
+    for source in files:
+        for node in ast.walk(ast.parse(source.read_text())) if source.suffix == ".py" else ():
+            if isinstance(node, ast.Call):
+                of_warning = isinstance(node.func, ast.Attribute) and node.func.attr == "warn"
+                for one in node.args[:1] if of_warning else ():
+                    chosen = (one.body, one.orelse) if isinstance(one, ast.IfExp) else (one,)
+                    warned |= {x.value for x in chosen if isinstance(x, ast.Constant)}
+                    if any(isinstance(x, ast.Attribute) for x in chosen):
+                        warned.add("")
+                reasons |= {
+                    x.value.value
+                    for x in node.keywords
+                    if x.arg == "code" and isinstance(x.value, ast.Constant)
+                }
+    literal = warned - {"", "rows_dropped"}
+    assert literal <= set(check.warnings)
+    assert set(check.warnings) - literal <= (reasons if "" in warned else set())
+    assert all(KEY.fullmatch(code) for code in check.codes)
+    assert all(told[0].isupper() or told[0] == "`" for told in check.warnings.values())
+    assert all(told.endswith(".") for told in check.warnings.values())
 
 
 @checks

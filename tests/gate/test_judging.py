@@ -327,3 +327,51 @@ def test_every_measure_can_be_judged(judged: Judged) -> None:
     for result in results:
         assert result.reason
         assert result.observed is None or math.isfinite(result.observed)
+
+
+@pytest.fixture
+def warned(real: Any) -> Callable[..., Judged]:
+    """The verdict on a real geometry report with these warnings in place of its own."""
+
+    def run(
+        rule: dict[str, Any], *messages: str, beside: dict[str, Any] | None = None
+    ) -> tuple[Verdict, list[Any]]:
+        shape = copy.deepcopy(real["geometry"])
+        shape["warnings"] = [
+            {"code": code, "message": message, "where": "results"}
+            for code, message in (
+                ("rank_limited_by_n", "Few."),
+                *(("duplicates", m) for m in messages),
+            )
+        ]
+        floor = load_report(json.dumps(real["cosine_floor"]).encode())
+        rules = [rule] if beside is None else [rule, beside]
+        reports = {"shape": load_report(json.dumps(shape).encode()), "floor": floor}
+        return judge(policy(*rules), reports)
+
+    return run
+
+
+def test_a_rule_about_a_warning_counts_those_of_its_code(warned: Any) -> None:
+    """None passes, one breaks it with its own words; of several the first speaks."""
+    rule = {"measure": "shape.warnings.duplicates", "at_most": 0}
+    verdict, (one,) = warned(rule)
+    assert (verdict, one.observed, one.interval) == ("pass", 0, None)
+    assert one.reason == "satisfies the rule; the report has no such warning"
+    verdict, (one,) = warned(rule, "7 rows equal an earlier row.")
+    assert (verdict, one.observed, one.threshold) == ("fail", 1, 0)
+    assert one.reason == "breaks the rule; 7 rows equal an earlier row."
+    assert one.measured == "Warnings `duplicates` of the report. Rows equal an earlier row."
+    verdict, (one,) = warned({**rule, "at_most": 1}, "First.", "Second.", "Third.")
+    assert (verdict, one.observed) == ("fail", 3)
+    assert one.reason == "breaks the rule; First. Warnings like it in the report: 2 more."
+
+
+def test_a_rule_about_a_warning_may_only_warn_or_be_invalid(warned: Any, judged: Judged) -> None:
+    """As any other rule."""
+    rule = {"measure": "shape.warnings.duplicates", "at_most": 0}
+    blocking = {"measure": "shape.warnings.rows_dropped", "at_most": 0}
+    verdict, (shown, _) = warned({**rule, "level": "warn"}, "Twice.", beside=blocking)
+    assert (verdict, shown.verdict, shown.observed) == ("pass", "fail", 1)
+    verdict, (one,) = judged(rule, shape="timed-out: The job ran out of time.")
+    assert (verdict, one.verdict, one.observed) == ("invalid", "invalid", None)

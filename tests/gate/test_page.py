@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from service.check import Warned
-from service.gate import Needed, RuleResult, Verdict, verdict_page
+from service.gate import Needed, RuleResult, Verdict, VerdictWarning, verdict_page
 
-WARNED = Warned(code="one_look", message="Judge on new groups.", where="policy/look")
+WARNED = VerdictWarning(code="one_look", message="Judge on new groups.", where="policy/look")
 
 
 def one(rule: dict[str, Any], verdict: str, **changes: Any) -> RuleResult:
@@ -53,6 +52,13 @@ def test_each_rule_is_one_row_with_its_numbers_and_reason() -> None:
     assert page.splitlines()[0].endswith("release: inconclusive")
     assert "- `one_look`: Judge on new groups." in page
     assert "ab" * 32 in page
+
+
+def test_a_warning_of_a_report_stands_with_its_check() -> None:
+    """Before those about the policy."""
+    heard = VerdictWarning(code="same_rows", message="All|400.", where="results", check="drift")
+    page = verdict_page("release", "done", Verdict.passed, [], [heard, WARNED], None)
+    assert "- `drift` `same_rows`: All\\|400.\n- `one_look`: Judge on new groups.\n" in page
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))

@@ -440,7 +440,7 @@ def test_every_measure_that_can_be_defined_can_be_a_rule() -> None:
     ids=lambda file: file.stem,
 )
 def test_the_sample_policies_are_read(file: Path) -> None:
-    """What the examples ship is valid, and means what it says: data are judged once, and that is all."""
+    """What the examples ship is valid, and cautions of nothing but judging the same data again."""
     policy = read_policy(yaml.safe_load(file.read_text()))
     assert [one.code for one in cautions(policy)] == ["one_look"]
 
@@ -514,4 +514,19 @@ def test_models_of_several_matrices_are_bound_whole(inputs: dict[str, Any], says
         read_policy({**POLICY, **search(**inputs)})
     assert any(says in f"{one.pointer} {one.message}" for one in caught.value.faults), (
         caught.value.faults
+    )
+
+
+def test_a_rule_may_be_about_a_warning_its_check_declares() -> None:
+    """Counted; another code is answered with the nearest, and one of another check is none."""
+    read({"measure": "shape.warnings.duplicates", "at_most": 0})
+    read({"measure": "shape.warnings.rows_dropped", "at_most": 0})
+    assert "did you mean `warnings.duplicates`?" in fault(
+        {"measure": "shape.warnings.duplicate", "at_most": 0}
+    )
+    assert "there is no measure `warnings.duplicates`" in fault(
+        {"measure": "floor.warnings.duplicates", "at_most": 0}
+    )
+    assert "are 0 or more: this rule cannot fail" in fault(
+        {"measure": "shape.warnings.duplicates", "at_least": 0}
     )

@@ -55,6 +55,12 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
         "as given may do worse on them.",
         "A probe is of rows brought to length one, as cosines are: what lengths say is lost to it.",
     ),
+    warnings={
+        "labels_not_in_train": "Rows have a label that no train row has.",
+        "ties": "Rows have a tie at the last place of their list.",
+        "not_converged": "The optimiser of a probe did not finish.",
+        "rows_read_as_zero": "Rows read as zero and have no direction.",
+    },
     sources=("arXiv:2205.13147", "doi:10.1137/080731992", "doi:10.1093/biomet/26.4.404"),
     memory_factor=16.0,
     refuse=refuse,

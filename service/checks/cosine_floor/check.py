@@ -37,6 +37,12 @@ ANISOTROPIC = 0.3
         "cosine.",
         "The floor is of unrelated pairs in this data; harder negatives score higher.",
     ),
+    warnings={
+        "anisotropic": "Rows of one side have a mean cosine far above 0 with each other.",
+        "mean_fitted_on_compared_rows": "The rows compared also give the mean.",
+        "different_spaces": "The sides are declared, or found, to lie in different spaces.",
+        "underdetermined_map": "Train pairs are too few for the map between the sides.",
+    },
     sources=("doi:10.1007/BF02289451", "doi:10.1214/aos/1176345462", "doi:10.1093/biomet/26.4.404"),
     row_limit=200_000,
     memory_factor=5.0,

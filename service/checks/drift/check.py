@@ -42,6 +42,13 @@ from service.numerics.shift import shift, shift_without_each, sums
         "every p is too small and every interval too narrow.",
         "Which rows changed, and whether the encoder or the data did, is not established.",
     ),
+    warnings={
+        "same_rows": "Every row of the batch is a row of the baseline.",
+        "shared_rows": "Some rows of the batch are rows of the baseline.",
+        "paired_sides": "The sides lie closer than sides of independent rows do.",
+        "different_encoders": "Baseline and batch declare different encoders.",
+        "kernel_rows_drawn": "The MMD of a Gaussian kernel uses some of the rows, drawn.",
+    },
     sources=(
         "arXiv:0805.2368",
         "arXiv:1610.06545",

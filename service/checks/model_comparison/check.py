@@ -75,6 +75,10 @@ TOO_FEW_HELD_OUT = Undefined(
         "The interval of the Procrustes residual takes the split and the fitted map as given.",
         "High CKA does not promise equal neighbours: few directions of large variance can carry it.",
     ),
+    warnings={
+        "ties": "Rows have a tie at the last place of their list.",
+        "underdetermined_map": "Rows are too few for the rotation between two models.",
+    },
     sources=(
         "arXiv:1905.00414",
         "arXiv:2010.15327",

@@ -59,6 +59,11 @@ NO_NEXT_ROW = Undefined(
         "Search is exact before and after; what an approximate index loses comes on top.",
         "Neighbours with the same label are not the same neighbours.",
     ),
+    warnings={
+        "ties": "Queries have a tie at the last place of their list.",
+        "overflow": "Coordinates are beyond the range of a format.",
+        "rows_read_as_zero": "Rows read as zero and have no direction.",
+    },
     sources=(
         "doi:10.1137/1.9780898718027",
         "doi:10.1145/1852102.1852106",

@@ -41,6 +41,10 @@ ONE_SET = Undefined(code="one_set", message="All queries have the same relevant 
         "Two models that do not differ significantly are not shown to be equal.",
         "Dispersion inside groups is a scale of a space: across models it says nothing of difficulty.",
     ),
+    warnings={
+        "easy_by_chance": "Chance alone hits for over half of the queries.",
+        "ties": "Queries have a tie at the last rank looked at.",
+    },
     sources=(
         "doi:10.1007/978-3-540-78646-7_38",
         "doi:10.1145/582415.582418",

@@ -262,6 +262,13 @@ def _warn(context: Context, results: SearchHygiene) -> None:
         "Intervals leave out rows, not what rows may come from, and keep the rows that are searched.",
         "Nothing here says whether the nearest rows are the right ones.",
     ),
+    warnings={
+        "hubs": "The most listed rows hold far more places than of random rows.",
+        "antihubs": "Far more rows are in no list than of random rows.",
+        "near_duplicates": "Rows have a near duplicate.",
+        "outliers": "Rows are far from their neighbours.",
+        "metrics_disagree": "Inner product or distance find other neighbours than cosine.",
+    },
     sources=(
         "doi:10.1145/1553374.1553485",
         "doi:10.1016/S0167-7152(96)00213-1",

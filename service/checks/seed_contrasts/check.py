@@ -49,6 +49,10 @@ AT_THRESHOLD = Undefined(
         "A difference that is not significant is not shown to be absent: read its interval.",
         "Student's t takes the differences as normal; of few seeds nobody can tell.",
     ),
+    warnings={
+        "few_seeds": "A contrast has so few seeds that its interval is wide.",
+        "zero_variance": "All differences of a metric are the same.",
+    },
     sources=(
         "doi:10.1093/biomet/6.1.1",
         "doi:10.4324/9780203771587",
