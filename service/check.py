@@ -22,6 +22,7 @@ from service.estimates import (
     unpaired_estimate,
 )
 from service.measures import (
+    Drawn,
     Invariance,
     Measure,
     by_rounding,
@@ -55,6 +56,7 @@ __all__ = [
     "Arrays",
     "Check",
     "Context",
+    "Drawn",
     "Estimate",
     "Inputs",
     "Invariance",

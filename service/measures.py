@@ -15,6 +15,7 @@ from service.results import Estimate, PValue, Results, at_k
 Invariance = Literal[
     "row_scale", "uniform_scale", "orthogonal", "isometry", "similarity", "monotone"
 ]
+Drawn = Literal["test", "held-out"]
 
 
 def measure(
@@ -25,6 +26,7 @@ def measure(
     better: Literal["higher", "lower"] | None = None,
     invariance: tuple[Invariance, ...] = (),
     needs: tuple[str, ...] = (),
+    drawn: Drawn | None = None,
     default: Any = ...,
 ) -> Any:
     """
@@ -32,7 +34,7 @@ def measure(
 
     `invariance` names the maps of the rows it finally uses that leave it unchanged; `needs`, the
     roles and params without which it is null; a p-value that is a bare number has unit "p";
-    `default` is for old reports.
+    `drawn` says which rows its units are where they are some of all; `default` is for old reports.
     """
     declared: dict[str, Any] = {
         "unit": unit,
@@ -41,6 +43,7 @@ def measure(
         "better": better,
         "invariance": list(invariance),
         "needs": list(needs),
+        **({} if drawn is None else {"drawn": drawn}),
     }
     return Field(default=default, json_schema_extra={"measure": declared})
 
@@ -81,6 +84,8 @@ class Measure(Model):
     needs: list[str]
     """Roles and params without which it is null."""
     shape: Literal["scalar", "estimated", "p_value"]
+    drawn: Drawn | None = None
+    """Which rows its units are, where its interval rests on some of all."""
 
     @property
     def is_p_value(self) -> bool:

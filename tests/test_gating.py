@@ -580,3 +580,35 @@ def test_a_probe_tested_on_its_own_train_rows_is_stopped_by_a_rule_about_the_war
     assert (shown.verdict, stopped.verdict) == ("pass", "fail")
     assert "tested_on_train_rows" in {one.code for one in shown.warnings}
     assert "`test` holds the same rows as `rows`" in stopped.rules[1].reason
+
+
+def test_what_would_decide_a_probe_is_test_groups(services: Services, store: Any) -> None:
+    """Some groups of all are drawn for testing; those are what its interval rests on."""
+    labels = ["a", "b"] * 60
+    rows = np.random.default_rng(3).normal(size=(120, 4))
+    rows[:, 0] += np.where(np.array(labels) == "a", 1.0, -1.0)
+    columns = {"t": labels, "g": [f"g{i // 2}" for i in range(120)]}
+    data = store({"vectors": rows.tolist(), "columns": columns})
+    policy = {
+        **POLICY,
+        "inputs": {"rows": "vectors", "labels": "column", "groups": "column"},
+        "checks": {
+            "probe": {
+                "kind": "linear_probe",
+                "inputs": {"rows": "rows", "labels": "labels", "groups": "groups"},
+            }
+        },
+        "rules": [{"measure": "probe.models.model_1.accuracy", "at_least": 0.8}],
+    }
+    inputs = {
+        "rows": {"dataset": data.id},
+        "labels": {"dataset": data.id, "column": "t"},
+        "groups": {"dataset": data.id, "column": "g"},
+    }
+    run = run_gate(services, "default", policy, inputs, {})
+    work(services)
+    (rule,) = read_gate(services, "default", run.id).rules
+    assert rule.verdict == "inconclusive"
+    assert rule.needed is not None
+    assert rule.needed.model_dump().keys() == {"unit", "count", "drawn"}
+    assert str(rule.needed).endswith("test groups")

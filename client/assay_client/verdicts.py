@@ -166,8 +166,10 @@ def condition(rule: Json) -> str:
 def reason(one: Json) -> str:
     """Why, and what would decide."""
     needed = one.get("needed")
-    advice = f"; about {plain(needed['count'])} {needed['unit']} would decide" if needed else ""
-    return f"{one['reason']}{advice}"
+    if not needed:
+        return str(one["reason"])
+    units = f"{needed['drawn']} {needed['unit']}" if needed.get("drawn") else needed["unit"]
+    return f"{one['reason']}; about {plain(needed['count'])} {units} would decide"
 
 
 def _of(warned: Json) -> str:

@@ -112,7 +112,7 @@ def _judge_rule(policy: Policy, rule: Rule, reports: Reports, wide: Reports) -> 
         threshold=region.threshold,
         verdict=seen.verdict,
         reason=seen.reason,
-        needed=seen.needed,
+        needed=None if seen.needed is None else seen.needed.of(measure.drawn),
     )
 
 

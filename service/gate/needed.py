@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from service.check import Estimate, PValue
+from pydantic import Field
+
+from service.check import Drawn, Estimate, PValue
 from service.gate.rule import Region
 from service.numerics.changes import METHOD as CHANGE
 from service.numerics.paired import MOST_PAIRS, pairs_for_effect
@@ -38,6 +40,15 @@ class Needed(Model):
 
     unit: Literal["groups", "rows", "units", "seeds", "permutations"]
     count: int
+    drawn: Drawn | None = Field(default=None, exclude_if=lambda drawn: drawn is None)
+    """Which of them, where the interval rests on some of all."""
+
+    def of(self, drawn: Drawn | None) -> Needed:
+        """The same of what is drawn; permutations are of nothing."""
+        return self if self.unit == "permutations" else self.model_copy(update={"drawn": drawn})
+
+    def __str__(self) -> str:
+        return f"{self.count:,} {f'{self.drawn} ' if self.drawn else ''}{self.unit}"
 
 
 def needed_for_interval(missing: Undefined) -> Needed | None:

@@ -84,4 +84,4 @@ def _interval(bounds: Bounds | None) -> str:
 
 
 def _advice(needed: Needed | None) -> str:
-    return "" if needed is None else f"; about {needed.count:,} {needed.unit} would decide"
+    return "" if needed is None else f"; about {needed} would decide"

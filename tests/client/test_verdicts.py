@@ -150,3 +150,9 @@ def test_warnings_are_in_the_output_of_the_suite() -> None:
     assert suite.get("tests") == "1"
     (silent,) = ElementTree.fromstring(junit(run(one("pass"))))
     assert silent.find("system-out") is None
+
+
+def test_what_would_decide_says_of_which_rows() -> None:
+    """Test groups are not all groups."""
+    some = one("inconclusive", needed={"unit": "groups", "count": 496, "drawn": "test"})
+    assert "about 496 test groups would decide" in " ".join(shown(run(some)).split())

@@ -36,7 +36,8 @@ def test_each_rule_is_one_row_with_its_numbers_and_reason() -> None:
             one({"at_most": 0.3}, "pass"),
             one({"within": [0.1, 0.28]}, "inconclusive", reason="both sides",
                 needed=Needed(unit="groups", count=1234)),
-            one({"at_most": 0.1, "level": "warn"}, "fail", observed=None, interval=None),
+            one({"at_most": 0.1, "level": "warn"}, "fail", observed=None, interval=None,
+                needed=Needed(unit="rows", count=496, drawn="test")),
         ],
         [WARNED], "ab" * 32,
     )  # fmt: skip
@@ -49,6 +50,7 @@ def test_each_rule_is_one_row_with_its_numbers_and_reason() -> None:
     assert third[0] == "warns fail"
     assert third[2:4] == ["undefined", ""]
     assert "warns only" in third[4]
+    assert third[5].endswith("; about 496 test rows would decide")
     assert page.splitlines()[0].endswith("release: inconclusive")
     assert "- `one_look`: Judge on new groups." in page
     assert "ab" * 32 in page

@@ -85,7 +85,7 @@ class Mmd(Results):
 class DomainClassifier(Results):
     """Whether a linear classifier tells the sides apart on rows it has not seen."""
 
-    auc: Estimate = measure(low=0, high=1, better="lower", invariance=UNCHANGED)
+    auc: Estimate = measure(low=0, high=1, better="lower", invariance=UNCHANGED, drawn="held-out")
     """How often a held-out row of the batch scores above one of the baseline, ties half: .5 is
     chance."""
     p: PValue = measure(low=0, high=1, invariance=UNCHANGED)

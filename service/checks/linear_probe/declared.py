@@ -114,9 +114,11 @@ class ModelProbe(Results):
 
     d: int
     """Dimensions."""
-    accuracy: Estimate = measure(low=0, high=1, better="higher", invariance=SCALE)
+    accuracy: Estimate = measure(low=0, high=1, better="higher", invariance=SCALE, drawn="test")
     """Share of the test rows whose label the probe gives."""
-    balanced_accuracy: Estimate = measure(low=0, high=1, better="higher", invariance=SCALE)
+    balanced_accuracy: Estimate = measure(
+        low=0, high=1, better="higher", invariance=SCALE, drawn="test"
+    )
     """Mean over the labels that count of the share of their test rows that is right."""
     train_accuracy: float = measure(low=0, high=1)
     """Share of the train rows whose label the probe gives."""
@@ -164,9 +166,11 @@ class ProbeTests(Results):
 class ProbeDifference(Results):
     """Later minus earlier model, test row by test row."""
 
-    accuracy: Estimate = measure(low=-1, high=1, better="higher", invariance=SCALE)
+    accuracy: Estimate = measure(low=-1, high=1, better="higher", invariance=SCALE, drawn="test")
     """Difference of accuracy."""
-    balanced_accuracy: Estimate = measure(low=-1, high=1, better="higher", invariance=SCALE)
+    balanced_accuracy: Estimate = measure(
+        low=-1, high=1, better="higher", invariance=SCALE, drawn="test"
+    )
     """Difference of balanced accuracy."""
     tests: ProbeTests
 

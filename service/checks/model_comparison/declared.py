@@ -60,7 +60,10 @@ class Procrustes(Results):
     """The later model mapped to the earlier one by a rotation, a scale and a shift."""
 
     residual: Estimate = measure(
-        low=0, better="lower", invariance=("uniform_scale", "isometry", "similarity")
+        drawn="held-out",
+        low=0,
+        better="lower",
+        invariance=("uniform_scale", "isometry", "similarity"),
     )
     """Squared distance of held-out rows to their mapped partners over that to the mean of the rows
     fitted on: 0 is the same up to such a map, 1 is no better than the mean."""
