@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
@@ -183,9 +184,28 @@ def _rule_fault(draft: Draft, at: str, rule: Rule) -> Fault | None:
     measure = known[path]
     if message := rule.fault(measure) or _undefined(check_of(wanted.kind), wanted, measure):
         return Fault(pointer=here, message=message)
-    if message := rule.idle(measure):
+    if message := rule.idle(measure) or _too_few_permutations(wanted, rule, measure):
         return Fault(pointer=f"{at}/{rule.comparison}", message=message)
     return None
+
+
+def _too_few_permutations(wanted: PolicyCheck, rule: Rule, measure: Measure) -> str | None:
+    """Why a p-value cannot be as small as asked: it is at least 1 / (permutations + 1)."""
+    if measure.shape != "p_value" or rule.at_most is None:
+        return None
+    try:
+        params = wanted.typed_params
+    except ValidationError:
+        return None
+    count = getattr(params, "permutations", None)
+    if count is None or rule.at_most >= 1 / (count + 1):
+        return None
+    enough = math.ceil(math.log((1 - params.level) / 2) / math.log1p(-rule.at_most))
+    return (
+        f"no p of {count} permutations is below {1 / (count + 1):.2g}: this rule cannot pass; where "
+        f"none is as extreme, `permutations: {enough}` or more in this check's `params` show "
+        f"{rule.at_most:g}"
+    )
 
 
 def _undefined(check: Check, wanted: PolicyCheck, measure: Measure) -> str | None:

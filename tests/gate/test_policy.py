@@ -530,3 +530,41 @@ def test_a_rule_may_be_about_a_warning_its_check_declares() -> None:
     assert "are 0 or more: this rule cannot fail" in fault(
         {"measure": "shape.warnings.duplicates", "at_least": 0}
     )
+
+
+@pytest.mark.parametrize(
+    ("params", "threshold", "least", "enough"),
+    [
+        ({"permutations": 99}, 0.001, "0.01", 3688),
+        ({}, 0.0001, "0.001", 36887),
+        ({"permutations": 99, "level": 0.99}, 0.001, "0.01", 5296),
+    ],
+)
+def test_a_p_that_no_number_of_permutations_asked_for_can_reach_is_a_fault(
+    params: dict[str, Any], threshold: float, least: str, enough: int
+) -> None:
+    """
+    1 / (B + 1) is the least there can be, of all arrangements too.
+
+    Without an exceedance in N the interval ends at t where (1 - t)^N is half of what is outside.
+    """
+    checks = {**POLICY["checks"], "groups": {**POLICY["checks"]["groups"], "params": params}}
+    rule = {"measure": "groups.models.new.p", "at_most": threshold}
+    message = fault(rule, checks=checks)
+    count = params.get("permutations", 999)
+    assert message.startswith(
+        f"no p of {count} permutations is below {least}: this rule cannot pass"
+    )
+    assert f"`permutations: {enough}` or more" in message
+    outside = (1 - params.get("level", 0.95)) / 2
+    assert (1 - threshold) ** enough <= outside < (1 - threshold) ** (enough - 1)
+    read({**rule, "at_most": float(least)}, checks=checks)
+
+
+def test_a_p_that_is_no_share_of_permutations_may_be_as_small_as_asked() -> None:
+    """That of a t test has no least value."""
+    contrasts = [{"name": "n", "a": "x", "b": "y"}]
+    params = {"metrics": ["score"], "contrasts": contrasts}
+    probe = {"kind": "seed_contrasts", "inputs": {"runs": "runs"}, "params": params}
+    rule = {"measure": "seeds.contrasts.n.metrics.score.p_holm", "at_most": 1e-9}
+    read(rule, inputs={"runs": "table"}, checks={"seeds": probe})
