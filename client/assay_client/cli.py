@@ -85,7 +85,7 @@ def check(
     print_report(data, as_json)
 
 
-app.command()(gate_commands.gate)
+app.command(context_settings={"ignore_unknown_options": True})(gate_commands.gate)
 app.command()(gate_commands.gates)
 app.add_typer(gate_commands.baselines, name="baselines")
 app.command()(report_commands.reports)

@@ -12,7 +12,7 @@ import typer
 from assay_client import refusing, requests
 from assay_client.commands import AsJson, Local, Server, Tags, connected, displayed, going_on
 from assay_client.extensions import gate_local, wanted_local
-from assay_client.gates import promotions, refuse_misfits, refuse_name
+from assay_client.gates import promotions, refuse_misfits, refuse_name, refuse_strays
 from assay_client.located import Json
 from assay_client.problems import EXIT_UNAVAILABLE, AssayError, Mistake
 from assay_client.terminal import console, log, print_json, save, write
@@ -61,7 +61,11 @@ class Outputs:
 
 
 def gate(
+    context: typer.Context,
     policy: Annotated[Path, typer.Argument(metavar="POLICY", help="YAML or JSON.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="--input NAME=FILE", hidden=True)
+    ] = None,
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", metavar="NAME=FILE", help="Data for an input of the policy."),
@@ -89,8 +93,11 @@ def gate(
         raise Mistake(
             "--local excludes --server, --promote and --tag: baselines and tags are kept by a server"
         )
+    options = [name for option in context.command.params for name in option.opts]
+    strays = [*([str(policy)] if str(policy).startswith("-") else []), *(words or [])]
     name, outputs = policy.stem, Outputs(markdown, junit)
     try:
+        refuse_strays(strays, options)
         rules = requests.read_policy(policy)
         name = str(rules.get("name") or name)
         bound, promoted = requests.bindings(inputs or []), promotions(promote or [])

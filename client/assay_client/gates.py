@@ -52,6 +52,18 @@ def refuse_misfits(
             )
 
 
+def refuse_strays(words: Sequence[str], options: Sequence[str]) -> None:
+    """Refuse words that belong to no option, and options there are not."""
+    for word in words:
+        option = word.partition("=")[0]
+        if not word.startswith("-"):
+            raise Mistake(f"unexpected `{word}`: data are given as `--input NAME=FILE`")
+        if close := get_close_matches(option, options, n=1, cutoff=0.8):
+            raise Mistake(f"there is no option `{option}`; did you mean `{close[0]}`?")
+        name = option.removeprefix("--")
+        raise Mistake(f"there is no option `{option}`: data are given as `--input {name}=FILE`")
+
+
 def promotions(pairs: Sequence[str]) -> dict[str, str]:
     """Baselines by the inputs they are to stand for, from `input=baseline` pairs."""
     promoted: dict[str, str] = {}

@@ -26,8 +26,8 @@ NEXT_STEPS = {
     "unknown-check": "`assay checks` lists what there is",
     "unknown-job": "`assay jobs` lists what there is",
     "unknown-gate": "`assay gates` lists what there is",
-    "unknown-baseline": "`assay baselines list` names them; `assay baselines set NAME DATASET|FILE` "
-    "makes one, and so does `assay gate ... --promote INPUT=NAME`",
+    "unknown-baseline": "`assay baselines set NAME FILE` makes it, the first time; from then on "
+    "`assay gate ... --promote INPUT=NAME` moves it to what passed; `assay baselines list` names all",
     "unknown-dataset": "upload it again with `assay upload FILE`",
     "damaged-dataset": "delete it and upload it again, or have its record restored from a backup",
     "report-not-ready": "`assay jobs ID` shows how far it is",

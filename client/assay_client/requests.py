@@ -95,10 +95,12 @@ def bindings(pairs: Sequence[str]) -> Json:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name or not value:
-            raise Mistake(f"`--input {pair}`: give name=file.npy or name=rows.csv:COLUMN")
+            raise Mistake(
+                f"`--input {pair}`: give name=file.npy, name=rows.csv:COLUMN or name=baseline:NAME"
+            )
         if name in bound:
             raise Mistake(f"`--input {name}` is given twice")
-        bound[name] = source(value, Path(), f"--input {name}")
+        bound[name] = source(value, Path(), f"--input {name}=")
     return dict(spelled_out(bound, Path()))
 
 
@@ -192,24 +194,33 @@ def _named(file: Path, base: Path) -> str:
 
 
 def _file(value: str, option: str) -> Path:
-    file = Path(value)
+    file, given = Path(value), _given(option, value)
     if file.is_file():
         return file
     if file.is_dir():
-        raise Mistake(f"`{option} {value}` is a directory; name a file")
+        raise Mistake(f"`{given}` is a directory; name a file")
+    if value.startswith("baseline:"):
+        raise Mistake(
+            f"`{given}`: give `{_given(option, 'baseline:NAME')}`, a name of a-z, 0-9, _ and -"
+        )
     hint = ""
     if value in ("true", "false") or value.replace(".", "", 1).isdigit():
         hint = f"; a parameter is given as `--param {option.removeprefix('--')}={value}`"
-    raise Mistake(f"`{option} {value}`: there is no such file{hint}")
+    raise Mistake(f"`{given}`: there is no such file{hint}")
+
+
+def _given(option: str, value: str) -> str:
+    """An option as it was typed: `--a FILE`, or `--input name=FILE`."""
+    return f"{option}{value}" if option.endswith("=") else f"{option} {value}"
 
 
 def _object(text: str, option: str) -> Json:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
-        raise Mistake(f"`{option} {text}` is not JSON: {error}") from None
+        raise Mistake(f"`{_given(option, text)}` is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise Mistake(f"`{option} {text}` must be an object")
+        raise Mistake(f"`{_given(option, text)}` must be an object")
     return value
 
 
@@ -217,7 +228,8 @@ def _table_options(text: str, option: str) -> dict[str, str]:
     named = dict(parse_qsl(text, keep_blank_values=True))
     if not named or not set(named) <= set(TABLE_OPTIONS):
         raise Mistake(
-            f"`{option} ...?{text}`: a table takes vector_column=NAME and id_column=NAME, joined by &"
+            f"`{_given(option, f'...?{text}')}`: a table takes vector_column=NAME and "
+            "id_column=NAME, joined by &"
         )
     return named
 

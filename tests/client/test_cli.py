@@ -948,3 +948,36 @@ def test_rows_of_a_store_are_named_in_one_word(ready: FakeServer, assay: Assay) 
         "kind": "pgvector", "connection": "prod", "table": "docs", "vector": "embedding", "id": "doc",
     }  # fmt: skip
     assert ready.calls("POST /v1/jobs")[0].json["inputs"] == {"vectors": {"source": source}}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--input", "a", "baseline:x"], "unexpected `baseline:x`: data are given as `--input NAME="),
+        (["a=rows.npy"], "unexpected `a=rows.npy`: data are given as `--input NAME=FILE`"),
+        (["--inputs", "a=rows.npy"], "there is no option `--inputs`; did you mean `--input`?"),
+        (["--approved", "rows.npy"], "no option `--approved`: data are given as `--input approved="),
+        (["--input", "a:rows.npy"], "name=file.npy, name=rows.csv:COLUMN or name=baseline:NAME"),
+        (["--input", "a=baseline:"], "give `--input a=baseline:NAME`, a name of a-z, 0-9, _ and -"),
+        (["--input", "a=baseline:Up"], "`--input a=baseline:Up`: give `--input a=baseline:NAME`"),
+        (["--input", "a=gone.npy"], "`--input a=gone.npy`: there is no such file"),
+        (["--input", "a={"], "`--input a={` is not JSON"),
+        (["--input", "a=."], "`--input a=.` is a directory; name a file"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_small_mistakes_of_a_gate_are_answered_with_what_is_right(
+    words: list[str], says: str, vectors: Path, assay: Assay
+) -> None:
+    """As they were typed, and nothing is sent: there is no server."""
+    vectors.with_name("policy.yaml").write_text("{version: 1, name: release}")
+    ran = assay("gate", "policy.yaml", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+
+
+def test_an_option_there_is_not_is_no_policy(assay: Assay) -> None:
+    """Given first."""
+    ran = assay("gate", "--inputs", "a=rows.npy", "policy.yaml")
+    assert ran.code == 2
+    assert "there is no option `--inputs`; did you mean `--input`?" in ran.err

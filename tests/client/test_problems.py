@@ -42,6 +42,7 @@ def test_a_missing_baseline_is_made_with_commands() -> None:
     assert "POST" not in step
     for command in ("assay baselines list", "assay baselines set", "--promote"):
         assert command in step
+    assert step.startswith("`assay baselines set NAME FILE` makes it, the first time")
 
 
 def test_a_mistake_says_itself_what_to_do() -> None:
