@@ -21,7 +21,16 @@ from assay_client.commands import AsJson, Local, Server, Tags, connected, displa
 from assay_client.extensions import Commands, local_kind, local_kinds, run_local
 from assay_client.located import Json
 from assay_client.problems import EXIT_UNAVAILABLE, AssayError, Mistake, exit_code
-from assay_client.terminal import complain, console, log, print_json, print_report, write
+from assay_client.terminal import (
+    complain,
+    console,
+    log,
+    print_json,
+    print_report,
+    refuse_unwritable,
+    save,
+    write,
+)
 
 INTERRUPTED = 130
 
@@ -73,16 +82,16 @@ def check(
     body, base = requests.build(
         words or [], request=request, params=param or [], seed=seed, tag=tag or [], options=options
     )
+    if out is not None:
+        refuse_unwritable(out / "report.json")
     try:
         data = _run_local(body, base) if local else _run_remote(body, base, server)
     except AssayError as error:
         error.kind = body["kind"]
         raise
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "report.json").write_bytes(data)
-        log(f"report written to {out / 'report.json'}")
     print_report(data, as_json)
+    if out is not None:
+        save(out / "report.json", data, "report")
 
 
 app.command(context_settings={"ignore_unknown_options": True})(gate_commands.gate)

@@ -15,7 +15,7 @@ from assay_client.extensions import gate_local, wanted_local
 from assay_client.gates import promotions, refuse_misfits, refuse_name, refuse_strays
 from assay_client.located import Json
 from assay_client.problems import EXIT_UNAVAILABLE, AssayError, Mistake
-from assay_client.terminal import console, log, print_json, save, write
+from assay_client.terminal import complain, console, log, print_json, refuse_unwritable, save, write
 
 if TYPE_CHECKING:
     from assay_client.api import Assay
@@ -36,14 +36,22 @@ class Outputs:
     markdown: Path | None
     junit: Path | None
 
+    def refuse_unwritable(self) -> None:
+        """Refuse files that cannot be written while there is no verdict to lose."""
+        for file in (self.markdown, self.junit):
+            if file is not None:
+                refuse_unwritable(file)
+
     def of_run(self, run: Json, page: bytes) -> None:
-        """A run that has ended, with its page."""
+        """A run that has ended, with its page; what cannot be written changes no verdict."""
         from assay_client.verdicts import junit
 
-        if self.markdown is not None:
-            save(self.markdown, page)
-        if self.junit is not None:
-            save(self.junit, junit(run))
+        for file, data in ((self.markdown, page), (self.junit, junit(run))):
+            if file is not None:
+                try:
+                    save(file, data)
+                except Mistake as unwritten:
+                    complain(unwritten)
 
     def of_error(self, policy: str, error: AssayError) -> None:
         """Why there is no verdict; where that cannot be written, the error is still the first."""
@@ -57,7 +65,8 @@ class Outputs:
                 try:
                     save(file, data)
                 except Mistake as unwritten:
-                    log(unwritten.detail)
+                    if unwritten.detail != error.detail:
+                        log(unwritten.detail)
 
 
 def gate(
@@ -98,6 +107,7 @@ def gate(
     name, outputs = policy.stem, Outputs(markdown, junit)
     try:
         refuse_strays(strays, options)
+        outputs.refuse_unwritable()
         rules = requests.read_policy(policy)
         name = str(rules.get("name") or name)
         bound, promoted = requests.bindings(inputs or []), promotions(promote or [])
@@ -111,11 +121,11 @@ def gate(
     except AssayError as error:
         outputs.of_error(name, error)
         raise
+    _print_gate(run, as_json)
     outputs.of_run(run, page)
     if promoted:
         with connected(server) as assay:
             _promote(assay, run, promoted)
-    _print_gate(run, as_json)
     raise typer.Exit(EXIT_BY_VERDICT.get(str(run.get("verdict")), EXIT_UNAVAILABLE))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from assay_client.commands import AsJson, Server, connected
 from assay_client.problems import Mistake
-from assay_client.terminal import console, print_json, print_report, save, write
+from assay_client.terminal import console, print_json, print_report, refuse_unwritable, save, write
 
 
 def reports(
@@ -76,6 +76,8 @@ def reports(
 def _show_one(
     job: str, markdown: bool, html: Path | None, server: str | None, as_json: bool
 ) -> None:
+    if html is not None:
+        refuse_unwritable(html)
     with connected(server) as assay:
         if html is not None:
             save(html, assay.report_html(job))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -42,14 +46,32 @@ def write(data: bytes) -> None:
         discard_output()
 
 
-def save(file: Path, data: bytes) -> None:
+def refuse_unwritable(file: Path) -> None:
+    """Refuse a file that cannot be written, before there is anything to lose; it stays as it is."""
+    with _saying(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not file.exists():
+            TemporaryFile(dir=file.parent).close()
+        elif not os.access(file, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def save(file: Path, data: bytes, what: str = "") -> None:
     """Bytes to a file that somebody asked for."""
-    try:
+    with _saying(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
+    log(f"{what} written to {file}".lstrip())
+
+
+@contextmanager
+def _saying(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise Mistake(f"`{file}` cannot be written: {error.strerror}") from None
-    log(f"written to {file}")
 
 
 def discard_output() -> None:

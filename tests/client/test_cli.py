@@ -14,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from assay_client.terminal import refuse_unwritable
 
 from .conftest import Answer, FakeServer, Ran, job, problem, report
 
@@ -981,3 +982,78 @@ def test_an_option_there_is_not_is_no_policy(assay: Assay) -> None:
     ran = assay("gate", "--inputs", "a=rows.npy", "policy.yaml")
     assert ran.code == 2
     assert "there is no option `--inputs`; did you mean `--input`?" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--markdown", "--junit"])
+@pytest.mark.parametrize("file", ["rows.npy/x.xml", "/proc/x/m.md", "/proc/m.md", "."])
+def test_where_a_gate_cannot_write_is_said_before_anything_is_sent(
+    option: str, file: str, server: FakeServer, assay: Assay, vectors: Path
+) -> None:
+    """The server is not asked at all."""
+    Path("policy.json").write_text("{}", encoding="utf-8")
+    ran = assay("gate", "policy.json", "--server", server.url, option, file)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"`{file}` cannot be written" in ran.err
+    assert server.asked == []
+
+
+def test_a_file_that_is_written_over_is_as_it_was_until_then(
+    assay: Assay, vectors: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking whether it can be written changes nothing, and leaves nothing behind."""
+    Path("old.xml").write_text("old")
+    Path("new").mkdir()
+    for file in (Path("old.xml"), Path("new/er/one.xml")):
+        refuse_unwritable(file)
+    assert Path("old.xml").read_text() == "old"
+    assert list(Path("new").rglob("*")) == [Path("new/er")]
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("pass", 0), ("fail", 1), ("inconclusive", 3)])
+def test_a_verdict_outlives_a_disk_that_fills_up(
+    verdict: str, code: int, server: FakeServer, assay: Assay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is printed, the exit code is still its own, and what could not be written is said."""
+    done = {
+        "id": "gate_1", "state": "done", "verdict": verdict, "policy": "p", "rules": [], "warnings": [],
+    }  # fmt: skip
+    server.on("POST /v1/gates/validate", Answer(200, {"inputs": {}}))
+    server.on("POST /v1/gates", Answer(200, done))
+    server.on("GET /v1/gates/gate_1", Answer(200, b"## page\n", {"Content-Type": "text/markdown"}))
+    Path("policy.json").write_text("{}", encoding="utf-8")
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    words = ["--markdown", "gate.md", "--junit", "gate.xml", "--json"]
+    ran = assay("gate", "policy.json", "--server", server.url, *words)
+    assert (ran.code, json.loads(ran.out)) == (code, done)
+    for file in ("gate.md", "gate.xml"):
+        assert f"`{file}` cannot be written: No space left on device" in ran.err
+
+
+@pytest.mark.parametrize("folder", ["rows.npy/deep", "/proc/x", "/proc"])
+def test_where_a_report_cannot_be_written_is_said_before_anything_is_sent(
+    folder: str, ready: FakeServer, vectors: Path, assay: Assay
+) -> None:
+    """In words, not by a traceback after the work."""
+    ran = assay("check", "geometry", "--vectors", "rows.npy", "--out", folder)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"`{folder}/report.json` cannot be written" in ran.err
+    assert "Traceback" not in ran.err
+    assert ready.asked == []
+
+
+def test_a_report_outlives_a_disk_that_fills_up(
+    ready: FakeServer, vectors: Path, assay: Assay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is printed before it is written."""
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    ran = assay("check", "geometry", "--vectors", "rows.npy", "--out", "folder", "--json")
+    assert (ran.code, ran.out.encode()) == (2, STORED)
+    assert "`folder/report.json` cannot be written: No space left on device" in ran.err
