@@ -55,15 +55,17 @@ def history(
     tag: tuple[str, str] | None = None,
     dataset: str | None = None,
     measures: Sequence[str] = (),
+    computed: bool = False,
 ) -> Page[ReportPoint]:
     """
     Reports of a project, newest first, as far as they are of this kind, tag and dataset.
 
     A measure is a path of results, or a declared path, which stands for all its names. Reports of
-    checks that have none of them are not listed.
+    checks that have none of them are not listed; with `computed`, none that only repeats another.
     """
     checks = CATALOGUE if kind is None else (check_of(kind),)
-    wanted = Wanted(kinds=_kinds(checks, measures), tag=tag, dataset=dataset, reported=True)
+    kinds = _kinds(checks, measures)
+    wanted = Wanted(kinds=kinds, tag=tag, dataset=dataset, reported=True, computed=computed)
     page = services.jobs.page(project, limit, cursor, wanted)
     return Page([_point(services, job, measures) for job in page.items], page.next_cursor)
 

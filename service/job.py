@@ -138,10 +138,14 @@ class Wanted:
     """One they need, or needed."""
     reported: bool = False
     """Only those with a report."""
+    computed: bool = False
+    """Only those that no report was there for already."""
 
     def admits(self, job: Job) -> bool:
         """Whether the listing shows this job."""
         if self.reported and (job.state is not State.succeeded or job.kind == IMPORT):
+            return False
+        if self.computed and job.cached:
             return False
         return (
             self.state in (None, job.state)

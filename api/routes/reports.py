@@ -16,7 +16,7 @@ from service.history import MeasureValue, ReportPoint, history
 from service.references import Model
 
 router = APIRouter(prefix="/v1/reports", tags=["reports"])
-OF_JOB = ("job", "created_at", "kind", "kind_version", "tags", "digest")
+OF_JOB = ("job", "created_at", "kind", "kind_version", "tags", "digest", "cached")
 OF_MEASURE = ("measure", "unit", "estimate", "low", "high", "level", "undefined")
 
 
@@ -54,6 +54,13 @@ def list_reports(
         str | None, Query(description="Only of jobs with this tag, `name:value`.")
     ] = None,
     dataset: Annotated[str | None, Query(description="Only about this dataset.")] = None,
+    computed: Annotated[
+        bool,
+        Query(
+            description="Only where they were computed: a job that was answered by a report that was "
+            "there already (`cached`) repeats its numbers."
+        ),
+    ] = False,
     measure: Annotated[
         list[str] | None,
         Query(
@@ -73,7 +80,15 @@ def list_reports(
     """
     wanted = negotiated(request, JSON, CSV)
     page = history(
-        services, caller.project, limit, cursor, kind, wanted_tag(tag), dataset, measure or ()
+        services,
+        caller.project,
+        limit,
+        cursor,
+        kind,
+        wanted_tag(tag),
+        dataset,
+        measure or (),
+        computed,
     )
     headers = dict(VARY)
     if page.next_cursor is not None:
@@ -98,6 +113,7 @@ def as_csv(points: list[ReportPoint]) -> bytes:
             point.kind_version,
             json.dumps(point.tags, ensure_ascii=False),
             point.digest,
+            json.dumps(point.cached),
         )
         rows = [_measure(one) for one in point.measures] or [(None,) * len(OF_MEASURE)]
         writer.writerows((*about, *row) for row in rows)

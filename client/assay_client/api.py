@@ -231,14 +231,19 @@ class Assay(Client):
         measures: Sequence[str] = (),
         tag: str | None = None,
         dataset: str | None = None,
+        computed: bool = False,
         limit: int = 20,
     ) -> list[ReportPoint]:
         """
         The newest reports with these measures, all of them by default.
 
         A measure is a path of results, or one of the catalogue, whose names in braces stand for all.
+        With `computed`, no report that only repeats one there was already.
         """
-        filters = {"kind": kind, "measure": measures, "tag": tag, "dataset": dataset}
+        filters = {
+            "kind": kind, "measure": measures, "tag": tag, "dataset": dataset,
+            "computed": "true" if computed else None,
+        }  # fmt: skip
         return self._run(self._flows.newest(ReportPoint, "reports", limit, **filters))
 
     def history_csv(
@@ -248,10 +253,14 @@ class Assay(Client):
         measures: Sequence[str] = (),
         tag: str | None = None,
         dataset: str | None = None,
+        computed: bool = False,
         limit: int = 20,
     ) -> bytes:
         """The same as a table, a line for each measure of a report."""
-        filters = {"kind": kind, "measure": measures, "tag": tag, "dataset": dataset}
+        filters = {
+            "kind": kind, "measure": measures, "tag": tag, "dataset": dataset,
+            "computed": "true" if computed else None,
+        }  # fmt: skip
         return self._run(self._flows.history_csv(limit, **filters))
 
     def start_gate(

@@ -171,9 +171,13 @@ class AsyncAssay(Client):
         measures: Sequence[str] = (),
         tag: str | None = None,
         dataset: str | None = None,
+        computed: bool = False,
         limit: int = 20,
     ) -> list[ReportPoint]:
-        filters = {"kind": kind, "measure": measures, "tag": tag, "dataset": dataset}
+        filters = {
+            "kind": kind, "measure": measures, "tag": tag, "dataset": dataset,
+            "computed": "true" if computed else None,
+        }  # fmt: skip
         return await self._run(self._flows.newest(ReportPoint, "reports", limit, **filters))
 
     async def history_csv(
@@ -183,9 +187,13 @@ class AsyncAssay(Client):
         measures: Sequence[str] = (),
         tag: str | None = None,
         dataset: str | None = None,
+        computed: bool = False,
         limit: int = 20,
     ) -> bytes:
-        filters = {"kind": kind, "measure": measures, "tag": tag, "dataset": dataset}
+        filters = {
+            "kind": kind, "measure": measures, "tag": tag, "dataset": dataset,
+            "computed": "true" if computed else None,
+        }  # fmt: skip
         return await self._run(self._flows.history_csv(limit, **filters))
 
     async def start_gate(

@@ -31,6 +31,9 @@ def reports(
     dataset: Annotated[
         str | None, typer.Option(metavar="ID", help="Over time: only about this dataset.")
     ] = None,
+    computed: Annotated[
+        bool, typer.Option("--computed", help="Over time: none that repeats a stored report.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, help="Over time: how many reports.")] = 20,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Over time: print CSV and nothing else.")
@@ -44,13 +47,15 @@ def reports(
     A measure is a path of `results`; a path of the catalogue, `conditions.{condition}.changed`
     say, stands for all its names.
     """
-    over_time = bool(kind or measure or tag or dataset or as_csv)
+    over_time = bool(kind or measure or tag or dataset or computed or as_csv)
     if sum((markdown, as_csv, as_json)) > 1:
         raise Mistake("--markdown, --csv and --json exclude each other")
     if job is None and (markdown or html is not None):
         raise Mistake("say which report: `assay reports JOB_ID --markdown`")
     if job is not None and over_time:
-        raise Mistake("--kind, --measure, --tag, --dataset and --csv are for reports over time")
+        raise Mistake(
+            "--kind, --measure, --tag, --dataset, --computed and --csv are for reports over time"
+        )
     if job is not None:
         _show_one(job, markdown, html, server, as_json)
         return
@@ -58,12 +63,22 @@ def reports(
         if as_csv:
             write(
                 assay.history_csv(
-                    kind=kind, measures=measure or (), tag=tag, dataset=dataset, limit=limit
+                    kind=kind,
+                    measures=measure or (),
+                    tag=tag,
+                    dataset=dataset,
+                    computed=computed,
+                    limit=limit,
                 )
             )
             return
         found = assay.history(
-            kind=kind, measures=measure or (), tag=tag, dataset=dataset, limit=limit
+            kind=kind,
+            measures=measure or (),
+            tag=tag,
+            dataset=dataset,
+            computed=computed,
+            limit=limit,
         )
     if as_json:
         print_json(found)

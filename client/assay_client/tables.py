@@ -59,7 +59,8 @@ def show_history(reports: Sequence[ReportPoint], console: Console) -> None:
     """Print reports, each with its measures below, one to a line."""
     for report in reports:
         at = f"{_minute(report['created_at'])}  {report['job']}  "
-        console.print(Text.assemble(at, (report["kind"], "bold")))
+        repeats = "  cached" if report["cached"] else ""
+        console.print(Text.assemble(at, (report["kind"], "bold"), (repeats, "dim")))
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(overflow="fold")
         table.add_column(justify="right")

@@ -14,8 +14,8 @@ import pytest
 ROWS = np.random.default_rng(9).normal(size=(30, 4)).tolist()
 CSV = {"Accept": "text/csv"}
 FIELDS = [
-    "job", "created_at", "kind", "kind_version", "tags", "digest", "measure", "unit", "estimate",
-    "low", "high", "level", "undefined",
+    "job", "created_at", "kind", "kind_version", "tags", "digest", "cached", "measure", "unit",
+    "estimate", "low", "high", "level", "undefined",
 ]  # fmt: skip
 
 
@@ -62,6 +62,26 @@ def test_json_and_csv_hold_the_same_numbers(door: Any, jobs: list[str], strict: 
             ends = [float(line[key]) for key in ("low", "high", "level")]
             assert ends == [interval[key] for key in ("low", "high", "level")]
     assert lines[-1]["tags"] == r'{"run": "\"a\", 0"}'
+
+
+def test_a_report_that_was_asked_for_again_is_marked_and_can_be_left_out(
+    door: Any, jobs: list[str], ask: Any, work: Any
+) -> None:
+    """Four repeats of a gate's check are four rows that say so, or none; pages keep the choice."""
+    for run in range(4):
+        ask("geometry", {"vectors": {"vectors": ROWS}}, seed=0, tags={"run": f"again {run}"})
+    work()
+    every = rows(door.get("/v1/reports", params={"measure": "rankme"}, headers=CSV).text)
+    assert [line["cached"] for line in every] == ["true"] * 4 + ["false"] * 5
+    assert len({line["digest"] for line in every}) == 5
+    once = {"measure": "rankme", "computed": True}
+    found = rows(door.get("/v1/reports", params=once, headers=CSV).text)
+    assert [line["job"] for line in found] == jobs[4::-1]
+    first = door.get("/v1/reports", params={**once, "limit": 3})
+    rest = door.get(first.links["next"]["url"])
+    listed = [*first.json()["items"], *rest.json()["items"]]
+    assert [one["job"] for one in listed] == jobs[4::-1]
+    assert not any(one["cached"] for one in listed)
 
 
 def test_nulls_say_why(door: Any, jobs: list[str]) -> None:

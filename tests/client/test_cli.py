@@ -701,6 +701,21 @@ def test_reports_without_a_job_are_measures_over_time(server: FakeServer, assay:
     assert json.loads(printed.out) == [POINT]
 
 
+def test_a_report_that_repeats_another_is_marked_and_can_be_left_out(
+    server: FakeServer, assay: Assay
+) -> None:
+    again = {**POINT, "job": "job_2", "cached": True}
+    server.on("GET /v1/reports", Answer(200, {"items": [again, POINT], "next_cursor": None}))
+    heads = assay("reports", "--server", server.url).out.splitlines()[::4]
+    assert [" ".join(line.split()[2:]) for line in heads] == [
+        "job_2 geometry cached",
+        "job_1 geometry",
+    ]
+    assay("reports", "--computed", "--csv", "--server", server.url)
+    assert server.calls("GET /v1/reports")[-1].query == {"computed": "true", "limit": "20"}
+    assert assay("reports", "job_1", "--computed").code == 2
+
+
 def test_csv_of_several_pages_has_one_head(server: FakeServer, assay: Assay) -> None:
     """Pages follow the `Link` of the one before, as far as there are to be reports."""
     kind = {"Content-Type": "text/csv; charset=utf-8"}
