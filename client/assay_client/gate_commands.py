@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,16 +43,16 @@ class Outputs:
             if file is not None:
                 refuse_unwritable(file)
 
-    def of_run(self, run: Json, page: bytes) -> None:
-        """A run that has ended, with its page; what cannot be written changes no verdict."""
+    def of_run(self, run: Json, page: Callable[[], bytes]) -> None:
+        """A run that has ended, with its page; what cannot be had or written changes no verdict."""
         from assay_client.verdicts import junit
 
-        for file, data in ((self.markdown, page), (self.junit, junit(run))):
+        for file, made in ((self.markdown, page), (self.junit, lambda: junit(run))):
             if file is not None:
                 try:
-                    save(file, data)
-                except Mistake as unwritten:
-                    complain(unwritten)
+                    save(file, made())
+                except AssayError as missing:
+                    complain(missing)
 
     def of_error(self, policy: str, error: AssayError) -> None:
         """Why there is no verdict; where that cannot be written, the error is still the first."""
@@ -117,7 +118,7 @@ def gate(
         else:
             with connected(server) as assay:
                 run = _judged(assay, rules, bound, promoted, tags)
-                page = b"" if markdown is None else assay.gate_markdown(run["id"])
+            page = partial(_page, server, str(run["id"]))
     except AssayError as error:
         outputs.of_error(name, error)
         raise
@@ -129,12 +130,13 @@ def gate(
     raise typer.Exit(EXIT_BY_VERDICT.get(str(run.get("verdict")), EXIT_UNAVAILABLE))
 
 
-def _judged_here(rules: Json, bound: Json) -> tuple[Json, bytes]:
+def _judged_here(rules: Json, bound: Json) -> tuple[Json, Callable[[], bytes]]:
     with displayed() as display:
         refusing.refuse_elsewhere(bound)
         refuse_misfits(wanted_local, rules, bound, {})
         refusing.refuse_unreadable(bound, Path())
-        return gate_local(rules, bound, Path(), display.stage)
+        run, page = gate_local(rules, bound, Path(), display.stage)
+        return run, lambda: page
 
 
 def _judged(
@@ -151,6 +153,11 @@ def _judged(
         ):
             found: Any = assay.wait_gate(run, display.gate)
     return dict(found)
+
+
+def _page(server: str | None, run_id: str) -> bytes:
+    with connected(server) as assay:
+        return assay.gate_markdown(run_id)
 
 
 def _promote(assay: Assay, run: Json, promoted: Mapping[str, str]) -> None:

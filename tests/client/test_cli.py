@@ -1072,3 +1072,18 @@ def test_a_report_outlives_a_disk_that_fills_up(
     ran = assay("check", "geometry", "--vectors", "rows.npy", "--out", "folder", "--json")
     assert (ran.code, ran.out.encode()) == (2, STORED)
     assert "`folder/report.json` cannot be written: No space left on device" in ran.err
+
+
+def test_a_verdict_outlives_a_page_that_does_not_come(server: FakeServer, assay: Assay) -> None:
+    """The server is gone when it is asked for the page."""
+    done = {"id": "gate_1", "state": "done", "verdict": "fail", "policy": "p", "rules": []}
+    server.on("POST /v1/gates/validate", Answer(200, {"inputs": {}}))
+    server.on("POST /v1/gates", Answer(200, done))
+    server.on("GET /v1/gates/gate_1", problem(404, "unknown-gate", "There is no gate `gate_1`."))
+    Path("policy.json").write_text("{}", encoding="utf-8")
+    words = ["--markdown", "gate.md", "--junit", "gate.xml", "--json"]
+    ran = assay("gate", "policy.json", "--server", server.url, *words)
+    assert (ran.code, json.loads(ran.out)) == (1, done)
+    assert "There is no gate `gate_1`." in ran.err
+    assert Path("gate.xml").is_file()
+    assert not Path("gate.md").exists()
