@@ -65,7 +65,7 @@ def _section(check: Check) -> Iterator[str]:
     if check.codes:
         yield from (
             "",
-            *_table(("warning", "says"), ((f"`{c}`", t) for c, t in check.codes.items())),
+            *_table(("warning", "says"), ((f"`warnings.{c}`", t) for c, t in check.codes.items())),
         )
     yield from ("", _cost(check))
     yield from ("", "What a report does not establish:", "")

@@ -100,7 +100,7 @@ def test_the_readme_asks_the_questions_of_the_catalogue() -> None:
 
 @checks
 def test_a_part_of_the_page_names_everything_declared(check: Check) -> None:
-    """Roles, own parameters with defaults, measures with their range, scope and sources."""
+    """Roles, own parameters with defaults, measures with their range, warnings, scope and sources."""
     text = section(check.kind)
     for slot in check.slots:
         assert f"| `{slot.name}` | " in text
@@ -111,5 +111,7 @@ def test_a_part_of_the_page_names_everything_declared(check: Check) -> None:
         (line,) = [one for one in text.splitlines() if one.startswith(f"| `{measure.path}` |")]
         assert (measure.better or "") in line
         assert all(map_ in line for map_ in measure.invariance)
+    for code, told in check.codes.items():
+        assert f"| `warnings.{code}` | {told} |" in text
     for line in (*check.scope, *check.sources):
         assert line in text

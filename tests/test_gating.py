@@ -579,7 +579,7 @@ def test_a_probe_tested_on_its_own_train_rows_is_stopped_by_a_rule_about_the_war
     shown, stopped = (read_gate(services, "default", run.id) for run in runs)
     assert (shown.verdict, stopped.verdict) == ("pass", "fail")
     assert "tested_on_train_rows" in {one.code for one in shown.warnings}
-    assert "`test` holds the same rows as `rows`" in stopped.rules[1].reason
+    assert "30 of 30 test rows are equal to a train row" in stopped.rules[1].reason
 
 
 def test_what_would_decide_a_probe_is_test_groups(services: Services, store: Any) -> None:

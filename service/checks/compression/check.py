@@ -56,6 +56,7 @@ NO_COMPONENTS = Undefined(code="no_components", message="Nothing was projected."
         "A probe is of rows brought to length one, as cosines are: what lengths say is lost to it.",
     ),
     warnings={
+        "tested_on_train_rows": "Rows that a probe is asked of are equal to a train row.",
         "labels_not_in_train": "Rows have a label that no train row has.",
         "ties": "Rows have a tie at the last place of their list.",
         "not_converged": "The optimiser of a probe did not finish.",

@@ -45,6 +45,7 @@ from service.numerics.shift import shift, shift_without_each, sums
     warnings={
         "same_rows": "Every row of the batch is a row of the baseline.",
         "shared_rows": "Some rows of the batch are rows of the baseline.",
+        "repeated_rows": "Rows of a side repeat others of it, so that all weigh like fewer.",
         "paired_sides": "The sides lie closer than sides of independent rows do.",
         "different_encoders": "Baseline and batch declare different encoders.",
         "kernel_rows_drawn": "The MMD of a Gaussian kernel uses some of the rows, drawn.",

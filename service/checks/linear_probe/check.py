@@ -20,6 +20,7 @@ from service.check import (
 )
 from service.checks.linear_probe.dealing import Codes, Dealt, dealt
 from service.checks.linear_probe.declared import (
+    WARNINGS,
     LabelRecall,
     LabelSupport,
     LinearProbe,
@@ -70,16 +71,7 @@ NOT_ESTIMABLE = Undefined(code="not_estimable", message="Too few units, or a cen
         "Balanced accuracy counts labels of enough test rows only; the others are listed.",
         "Columns are standardised: a probe that does not do so may recover less.",
     ),
-    warnings={
-        "tested_on_train_rows": "`test` holds the same rows as `rows`.",
-        "labels_not_in_train": "Test rows have a label that no train row has.",
-        "groups_on_both_sides": "Groups have train rows and test rows.",
-        "groups_of_one_side": "Whether a group has rows on both sides is not known.",
-        "not_converged": "The optimiser of a probe did not finish.",
-        "tried_not_converged": "Some of the fits that chose C did not finish.",
-        "c_at_edge": "The best C is at the edge of those tried.",
-        "at_majority": "The probe recovers train rows no better than their commonest label would.",
-    },
+    warnings=WARNINGS,
     sources=(
         "arXiv:1610.01644",
         "doi:10.1007/BF01589116",

@@ -23,6 +23,17 @@ from service.references import Label
 
 SCALE: tuple[Invariance, ...] = ("uniform_scale",)
 Strength = Annotated[float, Field(ge=SMALLEST_C, le=LARGEST_C)]
+WARNINGS = {
+    "tested_on_train_rows": "Test rows are equal to a train row.",
+    "ids_on_both_sides": "Ids are of train rows and of `test` rows.",
+    "labels_not_in_train": "Test rows have a label that no train row has.",
+    "groups_on_both_sides": "Groups have train rows and test rows.",
+    "groups_of_one_side": "Whether a group has rows on both sides is not known.",
+    "not_converged": "The optimiser of a probe did not finish.",
+    "tried_not_converged": "Some of the fits that chose C did not finish.",
+    "c_at_edge": "The best C is at the edge of those tried.",
+    "at_majority": "The probe recovers train rows no better than their commonest label would.",
+}
 
 
 class LinearProbeInputs(Inputs):

@@ -86,6 +86,7 @@ WHOLE = ("dimensions_90",)
         "Intervals take the fitted damages, the noise drawn and the rows that are searched as given.",
     ),
     warnings={
+        "tested_on_train_rows": "Rows that a probe is asked of are equal to a train row.",
         "labels_not_in_train": "Rows have a label that no train row has.",
         "ties": "Rows have a tie at the last place of their list.",
         "not_converged": "The optimiser of a probe did not finish.",
