@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 from threadpoolctl import threadpool_limits
 
 from service.blocks import Arrays, plain
+from service.chart import Bars, Chart, Curves, Dots, Shown, Trade
 from service.context import Context, Warned
 from service.dataset import Dataset, Labels
 from service.estimates import (
@@ -30,6 +31,7 @@ from service.measures import (
     measures,
     named,
     optional,
+    pictured,
 )
 from service.relevance import Relevance
 from service.results import (
@@ -54,8 +56,12 @@ from service.slots import (
 
 __all__ = [
     "Arrays",
+    "Bars",
+    "Chart",
     "Check",
     "Context",
+    "Curves",
+    "Dots",
     "Drawn",
     "Estimate",
     "Inputs",
@@ -69,7 +75,9 @@ __all__ = [
     "Role",
     "Scale",
     "Shapes",
+    "Shown",
     "Slot",
+    "Trade",
     "Undefined",
     "Warned",
     "by_rounding",
@@ -191,6 +199,11 @@ class Check:
     def codes(self) -> Mapping[str, str]:
         """The same with what any check that is given rows may warn of."""
         return {**(ROWS_WARNINGS if self.slots else {}), **self.warnings}
+
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """Pictures of the results: those that are declared, else one for each scale of its measures."""
+        return self.results.charts or pictured(self.measures)
 
     def memory_bytes(self, input_bytes: int) -> int:
         """Memory the check may use beside its mapped inputs."""

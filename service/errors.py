@@ -16,12 +16,14 @@ Every error the service can state, in one tree.
     ├── UnknownDataset         unknown-dataset
     ├── DamagedDataset         damaged-dataset
     ├── UnknownJob             unknown-job
+    ├── UnknownChart           unknown-chart
     ├── UnknownGate            unknown-gate
     ├── UnknownBaseline        unknown-baseline
     ├── GateNotPassed          gate-not-passed
     ├── ReportNotReady         report-not-ready
     ├── UnsupportedFormat      unsupported-format
     ├── NotAcceptable          not-acceptable
+    ├── ChartsNotInstalled     charts-not-installed
     ├── MalformedPayload       malformed-payload
     ├── PayloadTooLarge        payload-too-large
     ├── BodyStalled            body-stalled
@@ -156,6 +158,11 @@ class UnknownJob(AssayError):
     title = "There is no such job"
 
 
+class UnknownChart(AssayError):
+    code = "unknown-chart"
+    title = "There is no such chart"
+
+
 class UnknownGate(AssayError):
     code = "unknown-gate"
     title = "There is no such gate run"
@@ -184,6 +191,11 @@ class UnsupportedFormat(AssayError):
 class NotAcceptable(AssayError):
     code = "not-acceptable"
     title = "There is no representation that would be accepted"
+
+
+class ChartsNotInstalled(AssayError):
+    code = "charts-not-installed"
+    title = "This service cannot draw"
 
 
 class MalformedPayload(AssayError):

@@ -36,7 +36,7 @@ class Measured:
 
 def measured(report: ReportBase) -> Iterator[Measured]:
     """Every measure the report has a value of, or a reason for, in reading order."""
-    declared = {_fields(one.path): one for one in check_of(report.kind).measures}
+    declared = {fields(one.path): one for one in check_of(report.kind).measures}
     yield from _of_results(report.results, "", "", declared)
 
 
@@ -61,17 +61,17 @@ def _pattern(declared: str) -> str:
     )
 
 
-def _fields(path: str) -> str:
+def fields(path: str) -> str:
     """A declared path without the names in it."""
     keys = (key.partition("@")[0] for key in path.split("."))
     return ".".join(key for key in keys if not key.startswith("{"))
 
 
 def _of_results(
-    results: Results, path: str, fields: str, declared: Mapping[str, Measure]
+    results: Results, path: str, above: str, declared: Mapping[str, Measure]
 ) -> Iterator[Measured]:
     for one in stated(results):
-        here, field = f"{path}{one.key}", f"{fields}{one.name}"
+        here, field = f"{path}{one.key}", f"{above}{one.name}"
         found = declared.get(field)
         for place, value in _named(one.value, here):
             if found is not None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field
 
+from service.chart import Chart, Dots, Shown
 from service.references import Model
 from service.results import Estimate, PValue, Results, at_k
 
@@ -140,3 +141,15 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) in (Union, types.UnionType):
         return tuple(a for a in get_args(annotation) if a is not type(None))
     return (annotation,)
+
+
+def pictured(measures: tuple[Measure, ...]) -> tuple[Chart, ...]:
+    """A picture of the measures of each scale, for results that declare none; p-values are not drawn."""
+    scales: dict[tuple[str, float | None, float | None], list[Shown]] = {}
+    for one in measures:
+        if not one.is_p_value:
+            scales.setdefault((one.unit, one.low, one.high), []).append(Shown(one.path))
+    return tuple(
+        Dots(f"measures_{place}", "What do the measures say?", tuple(shown))
+        for place, shown in enumerate(scales.values(), start=1)
+    )

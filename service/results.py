@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from service.chart import Chart
 from service.numerics.resampling import (
     Interval,
 )
@@ -38,6 +39,9 @@ class Undefined(Model):
 
 class Results(Model):
     """Typed results. A value that is undefined is null and says why under `undefined`."""
+
+    charts: ClassVar[tuple[Chart, ...]] = ()
+    """Pictures of them, where they are those of a check."""
 
     undefined: dict[str, Undefined] = Field(
         default_factory=dict, exclude_if=lambda reasons: not reasons

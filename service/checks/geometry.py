@@ -9,10 +9,13 @@ from pydantic import Field
 
 from service.check import (
     Context,
+    Curves,
+    Dots,
     Estimate,
     Inputs,
     Params,
     Results,
+    Shown,
     Undefined,
     check,
     estimate_of,
@@ -135,6 +138,36 @@ class Geometry(Results):
     """RankMe of the rows minus their mean."""
     spectrum: Spectrum
     duplicates: Duplicates
+
+    charts = (
+        Dots(
+            "spread",
+            "Do the vectors share a direction, and how far do they spread around it?",
+            (Shown("dispersion_v"), Shown("mean_resultant_length"), Shown("anisotropy")),
+            axis="share of unit length, or cosine",
+        ),
+        Dots(
+            "directions",
+            "How many directions are in use?",
+            (
+                Shown("participation_ratio"),
+                Shown("stable_rank"),
+                Shown("rankme"),
+                Shown("rankme_centred"),
+                Shown("spectrum.dimensions_90", "for 90 % of the variance"),
+                Shown("spectrum.dimensions_50", "for half of the variance"),
+            ),
+            lines={"dimensions there are": "d"},
+        ),
+        Curves(
+            "spectrum",
+            "What share of the variance does each principal direction carry?",
+            (Shown("spectrum.leading_shares.{direction}"),),
+            along="direction",
+            axis="share of the variance",
+            told="principal direction, largest first",
+        ),
+    )
 
     def readings(self) -> list[str]:
         size = min(self.n - 1, self.d)  # centred rows leave one direction less

@@ -10,11 +10,13 @@ from pydantic import Field
 
 from service.check import (
     Context,
+    Dots,
     Estimate,
     Inputs,
     Params,
     Results,
     ResultsAtK,
+    Shown,
     Undefined,
     check,
     estimate_of,
@@ -117,6 +119,34 @@ class LabelNeighbours(Results):
     """Labels of enough rows, by rising precision."""
     excluded: list[ClassRow]
     """Labels of too few rows for the macro mean, by rising precision."""
+
+    charts = (
+        Dots(
+            "precision",
+            "Do the nearest rows share a label?",
+            tuple(
+                Shown(
+                    f"{mean}.precision@{{k}}",
+                    told,
+                    {"random neighbours": f"{mean}.floor", "highest possible": f"{mean}.ceiling"},
+                )
+                for mean, told in (("micro", "by row"), ("macro", "by label"))
+            ),
+            axis="share of neighbours with the row's label",
+        ),
+        Dots(
+            "labels",
+            "Which labels do neighbours share least?",
+            (
+                Shown(
+                    "classes.{label}.precision",
+                    "precision",
+                    {"random neighbours": "classes.{label}.floor"},
+                ),
+            ),
+            axis="share of neighbours with the label, higher is better",
+        ),
+    )
 
     def readings(self) -> list[str]:
         micro, macro = self.micro, self.macro

@@ -7,7 +7,18 @@ from collections.abc import Callable, Mapping
 
 from pydantic import Field, model_validator
 
-from service.check import Context, Inputs, Params, Results, Shapes, Undefined, check, measure
+from service.check import (
+    Context,
+    Dots,
+    Inputs,
+    Params,
+    Results,
+    Shapes,
+    Shown,
+    Undefined,
+    check,
+    measure,
+)
 from service.dataset import Labels
 from service.errors import Fault, InvalidRequest
 from service.measures import measures
@@ -71,6 +82,32 @@ class Power(Results):
     """Groups that would decide a rule at `distance`, from `groups` and `standard_error`."""
     groups_for_perfect_share: int | None = measure(unit="groups", low=1, needs=("perfect_share",))
     """Groups a share needs to pass `perfect_share` even if all are perfect."""
+
+    charts = (
+        Dots(
+            "groups",
+            "How many groups does an answer need?",
+            (
+                Shown("groups_for_correlation", "for the correlation"),
+                Shown("groups_for_half_width", "for the half-width"),
+                Shown("groups_for_rule", "for the rule"),
+                Shown("groups_for_perfect_share", "for a perfect share"),
+            ),
+            axis="groups",
+        ),
+        Dots(
+            "correlation",
+            "What correlation do the groups show?",
+            (Shown("correlation_for_groups", "correlation shown"),),
+            axis="correlation",
+        ),
+        Dots(
+            "permutations",
+            "How many permutations give so small a p?",
+            (Shown("permutations_for_p", "permutations"),),
+            axis="permutations",
+        ),
+    )
 
     def readings(self) -> list[str]:
         said = {

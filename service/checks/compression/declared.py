@@ -7,11 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 from service.check import (
+    Dots,
     Estimate,
     Inputs,
     Params,
     Results,
     ResultsAtK,
+    Shown,
+    Trade,
     by_rounding,
     labels,
     measure,
@@ -214,6 +217,40 @@ class Compression(Results):
     frontier: list[str]
     """Variants, and `native`, that no other beats or equals in bytes, overlap and, with labels, label
     precision while beating them in one; by rising bytes."""
+
+    charts = (
+        Trade(
+            "bytes",
+            "What does a byte buy?",
+            (Shown("variants.{variant}.overlap@{k}"),),
+            price="variants.{variant}.bytes_per_vector",
+            told="bytes of each vector (log scale)",
+            axis="share of neighbours that stay",
+            whole=("native", "native.bytes_per_vector", 1.0),
+            joined="frontier",
+        ),
+        Dots(
+            "labels",
+            "How many neighbours share a label when less is kept?",
+            (Shown("variants.{variant}.label_precision@{k}"),),
+            axis="share of neighbours with the row's label",
+            lines={"rows as given": "native.label_precision@{k}"},
+            zero=False,
+        ),
+        Dots(
+            "changes",
+            "What is lost against the rows as given?",
+            (
+                Shown("variants.{variant}.label_precision_change@{k}", "label precision"),
+                Shown("variants.{variant}.probe_change.accuracy", "probe accuracy"),
+                Shown("variants.{variant}.retrieval_change.hit@{k}", "hit"),
+                Shown("variants.{variant}.retrieval_change.ndcg@{k}", "nDCG"),
+            ),
+            axis="change",
+            panels="measure",
+            lines={"no change": 0},
+        ),
+    )
 
     def readings(self) -> list[str]:
         lines = []

@@ -7,16 +7,20 @@ from typing import Literal
 from pydantic import Field
 
 from service.check import (
+    Dots,
     Estimate,
     Inputs,
     Params,
     Results,
+    Shown,
     labels,
     measure,
     optional,
     vectors,
 )
 from service.dataset import Dataset, Labels
+
+SCORINGS = "{scoring:raw|centred|aligned}"
 
 
 class CosineFloorInputs(Inputs):
@@ -137,6 +141,38 @@ class CosineFloor(Results):
     induced_floor: float | None
     """Centred floor that fitting the mean on the compared rows makes by itself."""
     space_guard: SpaceGuard | None
+
+    charts = (
+        Dots(
+            "floor",
+            "Do matched pairs score above unrelated pairs?",
+            (
+                Shown(f"{SCORINGS}.matched", "matched pairs"),
+                Shown(f"{SCORINGS}.floor_all", "unrelated pairs"),
+            ),
+            axis="mean cosine",
+            colours="measure",
+        ),
+        Dots(
+            "partner",
+            "How often is the partner the nearest row of the other side?",
+            tuple(
+                Shown(
+                    f"{SCORINGS}.partner_ranked_first.{way}",
+                    beside={"random order": f"{SCORINGS}.partner_ranked_first.chance"},
+                )
+                for way in ("a_to_b", "b_to_a")
+            ),
+            colours="measure",
+        ),
+        Dots(
+            "gap",
+            "How far apart are matched and unrelated pairs, in deviations of the unrelated?",
+            (Shown(f"{SCORINGS}.gap_over_floor_sd"),),
+            axis="standard deviations of the floor",
+            lines={"no gap": 0},
+        ),
+    )
 
     def readings(self) -> list[str]:
         lines = []

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from service.check import (
+    Dots,
     Estimate,
     Inputs,
     Invariance,
     Params,
     PValue,
     Results,
+    Shown,
     labels,
     measure,
     vectors,
@@ -19,6 +21,8 @@ from service.dataset import Dataset, Labels
 
 UNCHANGED: tuple[Invariance, ...] = ("uniform_scale", "isometry", "similarity")
 """Maps that leave alone what is read off distances relative to other distances."""
+
+NO_DRIFT = "sampling alone"
 
 
 class DriftInputs(Inputs):
@@ -143,6 +147,57 @@ class Drift(Results):
     dispersion: SpreadTest
     shared_rows: int = measure(unit="rows", low=0, better="lower")
     """Rows of the batch that equal a row of the baseline, number by number."""
+
+    charts = (
+        Dots(
+            "shift",
+            "How far has the batch moved, and would sampling alone move it so far?",
+            (
+                Shown("mean_shift", "shift of the mean"),
+                Shown("mean_shift_plain", "shift as it is", {NO_DRIFT: "mean_shift_expected"}),
+                Shown("r2", "R2 between the sides", {NO_DRIFT: "r2_expected"}),
+            ),
+            axis="roots of the baseline's spread; share of the variation",
+        ),
+        Dots(
+            "ratios",
+            "Does the batch spread as far, and is it as long, as the baseline?",
+            (Shown("spread_ratio"), Shown("scale_ratio")),
+            axis="batch over baseline",
+            lines={"the same": 1},
+            zero=False,
+        ),
+        Dots(
+            "classifier",
+            "Can a classifier tell the batch from the baseline?",
+            (Shown("classifier.auc", "AUC"),),
+            axis="AUC on held-out rows",
+            lines={"chance": 0.5},
+        ),
+        Dots(
+            "mmd",
+            "How far apart are the two distributions?",
+            (Shown("mmd.gaussian", "Gaussian kernel"), Shown("mmd.linear", "linear kernel")),
+            axis="squared MMD",
+            panels="measure",
+            lines={"no drift on average": 0},
+        ),
+        Dots(
+            "p_values",
+            "Which tests see a difference?",
+            (
+                Shown("mmd.gaussian_p", "MMD, Gaussian"),
+                Shown("mmd.linear_p", "MMD, linear"),
+                Shown("classifier.p", "classifier"),
+                Shown("permanova.p", "PERMANOVA F"),
+                Shown("permanova.p_f2", "PERMANOVA F2"),
+                Shown("dispersion.p", "spread"),
+            ),
+            axis="permutation p (square-root scale)",
+            lines={".05": 0.05},
+            scale="sqrt",
+        ),
+    )
 
     def readings(self) -> list[str]:
         def p(test: PValue) -> str:

@@ -7,11 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from service.check import (
+    Dots,
     Estimate,
     Inputs,
     Params,
     PValue,
     Results,
+    Shown,
     Undefined,
     labels,
     measure,
@@ -233,6 +235,63 @@ class GroupStructure(Results):
     models: dict[str, ModelStructure]
     differences: dict[str, dict[str, Difference]]
     response: ResponseStructure | None
+
+    charts = (
+        Dots(
+            "variation",
+            "How much of the variation lies between groups?",
+            (
+                Shown(
+                    "models.{model}.r2",
+                    "R2",
+                    {"mean of permuted labels": "models.{model}.r2_expected"},
+                ),
+            ),
+        ),
+        Dots(
+            "likeness",
+            "How alike are rows of one group, and how much varies inside?",
+            (Shown("models.{model}.icc1", "ICC(1)"), Shown("models.{model}.within_share")),
+            axis="share of the variation",
+            colours="model",
+        ),
+        Dots(
+            "p_values",
+            "Are groups apart by more than exchanged labels are?",
+            (
+                Shown("models.{model}.p", "p of F"),
+                Shown("models.{model}.p_f2", "p of F2"),
+                Shown("models.{model}.dispersion.p", "p of spread"),
+            ),
+            axis="permutation p (square-root scale)",
+            colours="model",
+            lines={".05": 0.05},
+            scale="sqrt",
+        ),
+        Dots(
+            "groups",
+            "Which groups are spread most?",
+            (Shown("models.{model}.groups.{label}.w_tilde"),),
+            axis="W~, mean squared distance inside a group",
+            colours="model",
+        ),
+        Dots(
+            "differences",
+            "Do models differ in structure?",
+            tuple(Shown(f"differences.{{later}}.{{earlier}}.{name}") for name in TESTED),
+            axis="later minus earlier model",
+            panels="measure",
+            lines={"no difference": 0},
+        ),
+        Dots(
+            "dose",
+            "Does the spread inside groups rise from level to level?",
+            (Shown("models.{model}.dose.levels.{level}.step", "step"),),
+            axis="change of W~ from the level before",
+            colours="model",
+            lines={"no change": 0},
+        ),
+    )
 
     def readings(self) -> list[str]:
         lines = []

@@ -7,11 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from service.check import (
+    Curves,
+    Dots,
     Estimate,
     Inputs,
     Invariance,
     Params,
     Results,
+    Shown,
     by_rounding,
     measure,
     models,
@@ -214,6 +217,47 @@ class LinearProbe(Results):
     """One entry for each model."""
     differences: dict[str, dict[str, ProbeDifference]]
     """Paired differences, later minus earlier model."""
+
+    charts = (
+        Dots(
+            "accuracy",
+            "How many labels does a linear classifier recover?",
+            (
+                Shown("models.{model}.accuracy", beside={"blind guess": "majority"}),
+                Shown("models.{model}.balanced_accuracy", beside={"blind guess": "chance"}),
+                Shown("models.{model}.train_accuracy"),
+            ),
+            colours="model",
+        ),
+        Dots(
+            "labels",
+            "Which labels are recovered least?",
+            (Shown("models.{model}.recalls.{label}.recall"),),
+            axis="share of test rows recovered, higher is better",
+            colours="model",
+        ),
+        Curves(
+            "penalty",
+            "Which strength of the penalty suits validation rows?",
+            (Shown("models.{model}.tried.{c}.balanced_accuracy", "balanced accuracy"),),
+            along="c",
+            axis="balanced accuracy",
+            colours="model",
+            scale="log",
+            told="inverse strength C",
+        ),
+        Dots(
+            "differences",
+            "Does one model let more be recovered?",
+            tuple(
+                Shown(f"differences.{{later}}.{{earlier}}.{name}")
+                for name in ("accuracy", "balanced_accuracy")
+            ),
+            axis="later minus earlier model, higher is better",
+            panels="measure",
+            lines={"no difference": 0},
+        ),
+    )
 
     def readings(self) -> list[str]:
         lines = []

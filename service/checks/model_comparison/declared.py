@@ -7,11 +7,13 @@ from typing import Any
 from pydantic import Field
 
 from service.check import (
+    Dots,
     Estimate,
     Inputs,
     Params,
     Results,
     ResultsAtK,
+    Shown,
     labels,
     measure,
     models,
@@ -128,6 +130,36 @@ class ModelComparison(Results):
     models: dict[str, ModelFacts]
     pairs: dict[str, dict[str, ModelPair]]
     """Each pair of models once, the later in the request first; measures are found by either order."""
+
+    charts = (
+        Dots(
+            "agreement",
+            "How far do models agree?",
+            (
+                Shown("pairs.{later}.{earlier}.overlap@{k}", beside={"chance": "overlap_chance"}),
+                Shown("pairs.{later}.{earlier}.jaccard@{k}"),
+                Shown("pairs.{later}.{earlier}.mutual@{k}"),
+                Shown("pairs.{later}.{earlier}.spearman", "Spearman"),
+                Shown("pairs.{later}.{earlier}.cka", "CKA"),
+            ),
+            axis="agreement, 1 is the same",
+            lines={"the same": 1},
+        ),
+        Dots(
+            "procrustes",
+            "How much does the best rotation, scale and shift leave unexplained?",
+            (Shown("pairs.{later}.{earlier}.procrustes.residual"),),
+            axis="share of the variation of held-out rows, lower is better",
+            lines={"no better than the mean": 1},
+        ),
+        Dots(
+            "rows",
+            "Which rows have the most different neighbours?",
+            (Shown("pairs.{later}.{earlier}.most_changed.{id}.overlap"),),
+            axis="share of neighbours in common",
+            panels="later,earlier",
+        ),
+    )
 
     def value(self, key: str) -> Any:
         if key != "pairs":

@@ -7,11 +7,15 @@ from typing import Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from service.check import (
+    Bars,
+    Dots,
     Estimate,
     Inputs,
     Params,
     Results,
     ResultsAtK,
+    Shown,
+    Trade,
     labels,
     measure,
     named,
@@ -250,6 +254,42 @@ class NeighbourStability(Results):
     reference: Reference
     conditions: dict[ConditionName, ConditionResults] = named("condition")
     """One entry for each condition."""
+
+    charts = (
+        Dots(
+            "overlap",
+            "How many neighbours stay?",
+            (Shown("conditions.{condition}.overlap@{k}"),),
+            axis="share of neighbours that stay",
+            lines={"unchanged": 1},
+            zero=False,
+        ),
+        Bars(
+            "proved",
+            "Which sets of neighbours cannot change, and which did?",
+            (
+                Shown("conditions.{condition}.certified", "cannot change, proved"),
+                Shown("conditions.{condition}.uncertified_unchanged", "did not change"),
+                Shown("conditions.{condition}.changed_queries", "changed"),
+            ),
+            axis="queries",
+        ),
+        Trade(
+            "bytes",
+            "What does a byte buy?",
+            (Shown("conditions.{condition}.overlap@{k}"),),
+            price="conditions.{condition}.storage.bytes_per_vector",
+            told="bytes of each vector (log scale)",
+            axis="share of neighbours that stay",
+        ),
+        Dots(
+            "labels",
+            "Do neighbours that change cost label precision?",
+            (Shown("conditions.{condition}.label_precision_change@{k}"),),
+            axis="change of label precision",
+            lines={"no change": 0},
+        ),
+    )
 
     def readings(self) -> list[str]:
         lines = []

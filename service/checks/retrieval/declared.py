@@ -7,12 +7,15 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from service.check import (
+    Curves,
+    Dots,
     Estimate,
     Inputs,
     Invariance,
     Params,
     Results,
     ResultsAtK,
+    Shown,
     labels,
     measure,
     models,
@@ -191,6 +194,50 @@ class Retrieval(ResultsAtK):
     """One entry for each model."""
     differences: dict[str, dict[str, Difference]]
     """Paired differences, later minus earlier model."""
+
+    charts = (
+        Curves(
+            "hit",
+            "How often is a relevant document among the first k?",
+            (
+                Shown(
+                    "models.{model}.hit@{k}",
+                    beside={
+                        "order at random": "chance_hit@{k}",
+                        "exchanged relevance": "models.{model}.shuffled_hit@{k}",
+                    },
+                ),
+            ),
+            along="k",
+            axis="share of queries",
+            colours="model",
+            scale="log",
+            told="first k documents (log scale)",
+        ),
+        Dots(
+            "ranking",
+            "How well are documents ranked over all?",
+            (
+                Shown("models.{model}.mrr", "MRR"),
+                Shown("models.{model}.map", "MAP"),
+                Shown("models.{model}.ndcg@{k}", "nDCG"),
+                Shown("models.{model}.margin_positive"),
+            ),
+            axis="mean over queries",
+            colours="model",
+        ),
+        Dots(
+            "differences",
+            "Does one model find more?",
+            tuple(
+                Shown(f"differences.{{later}}.{{earlier}}.{key}", told)
+                for key, told in (("hit@{k}", "hit"), ("ndcg@{k}", "nDCG"), ("mrr", "MRR"))
+            ),
+            axis="later minus earlier model",
+            panels="measure",
+            lines={"no difference": 0},
+        ),
+    )
 
     def readings(self) -> list[str]:
         lines = []

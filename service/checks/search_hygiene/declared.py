@@ -6,8 +6,20 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from service.check import Estimate, Inputs, Params, Results, ResultsAtK, measure, vectors
+from service.check import (
+    Dots,
+    Estimate,
+    Inputs,
+    Params,
+    Results,
+    ResultsAtK,
+    Shown,
+    measure,
+    vectors,
+)
 from service.dataset import Dataset
+
+RANDOM = "random directions"
 
 
 class SearchHygieneInputs(Inputs):
@@ -192,6 +204,70 @@ class SearchHygiene(Results):
     """log mean exp(-2 |z_i - z_j|^2) over i != j, z unit rows; 0 if all are equal."""
     uniformity_random: float = measure(low=-8, high=0)
     """Of random directions, in closed form."""
+
+    charts = (
+        Dots(
+            "shares",
+            "Does search behave as it would on random directions?",
+            (
+                Shown(
+                    "hubness.top_share", "places of top 1 %", {RANDOM: "hubness.top_share_random"}
+                ),
+                Shown("antihubs.share", "rows in no list", {RANDOM: "antihubs.share_random"}),
+                Shown(
+                    "islands.largest_share",
+                    "largest part",
+                    {RANDOM: "islands.largest_share_random"},
+                ),
+                Shown(
+                    "metric_mismatch.dot@{k}",
+                    "nearest by dot too",
+                    {RANDOM: "metric_mismatch.dot_random"},
+                ),
+                Shown(
+                    "metric_mismatch.l2@{k}",
+                    "nearest by l2 too",
+                    {RANDOM: "metric_mismatch.l2_random"},
+                ),
+            ),
+            axis="share",
+        ),
+        Dots(
+            "rows",
+            "How many rows are odd?",
+            (
+                Shown(
+                    "near_duplicates.rows",
+                    "with a near duplicate",
+                    {RANDOM: "near_duplicates.rows_random"},
+                ),
+                Shown("outliers.rows", "outliers", {RANDOM: "outliers.rows_random"}),
+                Shown("islands.rows", "on islands", {RANDOM: "islands.rows_random"}),
+                Shown("islands.alone", "alone"),
+                Shown("unresolved", "tied at place k"),
+            ),
+            axis="rows",
+        ),
+        Dots(
+            "hubs",
+            "Which rows stand in the most lists?",
+            (Shown("hubness.hubs.{id}.lists"),),
+            axis="lists",
+            lines={"lists of a row on average": "k"},
+        ),
+        Dots(
+            "dimension",
+            "Of how many dimensions do the distances tell?",
+            (
+                Shown(
+                    "intrinsic_dimension.two_nn",
+                    "TwoNN",
+                    {RANDOM: "intrinsic_dimension.two_nn_random"},
+                ),
+            ),
+            lines={"dimensions there are": "d"},
+        ),
+    )
 
     def readings(self) -> list[str]:
         hubness, islands, mismatch = self.hubness, self.islands, self.metric_mismatch

@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from service.check import Estimate, Inputs, Params, Results, measure, named, table
+from service.check import (
+    Dots,
+    Estimate,
+    Inputs,
+    Params,
+    Results,
+    Shown,
+    measure,
+    named,
+    table,
+)
 from service.dataset import Dataset
 from service.redaction import KEPT
 from service.references import Label, Model, ModelName
@@ -160,6 +170,29 @@ class SeedContrasts(Results):
     family: int
     """Tests that `p_holm` accounts for: contrasts times metrics."""
     contrasts: dict[str, ContrastResults] = named("contrast")
+
+    charts = (
+        Dots(
+            "differences",
+            "Does a change of training move a metric by more than its seeds do?",
+            (Shown("contrasts.{contrast}.metrics.{metric}.mean"),),
+            axis="difference a - b",
+            panels="metric",
+            lines={"no difference": 0},
+            each="contrasts.{contrast}.metrics.{metric}.differences.{seed}.difference",
+        ),
+        Dots(
+            "seeds",
+            "How many seeds would show differences of this size?",
+            (
+                Shown(
+                    "contrasts.{contrast}.metrics.{metric}.seeds_needed",
+                    beside={"seeds there are": "contrasts.{contrast}.seeds"},
+                ),
+            ),
+            axis="seeds for 80 % power",
+        ),
+    )
 
     def readings(self) -> list[str]:
         lines = []

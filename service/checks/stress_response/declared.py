@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from service.check import (
+    Curves,
     Estimate,
     Inputs,
     Params,
     Results,
     ResultsAtK,
+    Shown,
     labels,
     measure,
     named,
@@ -178,6 +181,28 @@ class Response(Results):
     """Furthest over native, minus 1; null where native is 0 beside it."""
 
 
+def severity_curves(
+    name: str,
+    question: str,
+    key: str,
+    *,
+    native: bool = False,
+    axis: str = "",
+    lines: Mapping[str, str] | None = None,
+) -> Curves:
+    """An instrument along the severity, a curve for each damage."""
+    return Curves(
+        name,
+        question,
+        (Shown(f"conditions.{{damage,severity}}.{key}"),),
+        along="severity",
+        axis=axis,
+        colours="damage",
+        lines=lines or {},
+        start=f"native.{key}" if native else "",
+    )
+
+
 class StressResponse(Results):
     n: int
     """Rows."""
@@ -212,6 +237,42 @@ class StressResponse(Results):
     """By name: `contraction_25`, `noise_99`, `noise_99_9`."""
     responses: list[Response]
     """Every instrument under every damage."""
+
+    charts = (
+        severity_curves(
+            "overlap",
+            "How many neighbours survive a damage?",
+            "overlap@{k}",
+            lines={"random neighbours": "overlap_chance"},
+        ),
+        severity_curves(
+            "labels",
+            "How long do neighbours share a label?",
+            "label_precision@{k}",
+            native=True,
+            lines={"random neighbours": "label_floor"},
+        ),
+        severity_curves(
+            "probe",
+            "How long does a linear probe recover labels?",
+            "probe_accuracy",
+            native=True,
+            lines={"commonest label": "probe_floor"},
+        ),
+        severity_curves(
+            "anisotropy",
+            "How does the mean cosine answer a damage?",
+            "anisotropy",
+            native=True,
+            axis="mean cosine",
+        ),
+        severity_curves(
+            "directions",
+            "How many directions stay in use under a damage?",
+            "participation_ratio",
+            native=True,
+        ),
+    )
 
     def readings(self) -> list[str]:
         lines = []

@@ -1,0 +1,112 @@
+"""The numbers of one picture as rows, colours and panels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from service.chart import MEASURE, Line, Shown
+from service.charts.paths import Name, Value, number, values
+from service.charts.words import apart, plain
+from service.results import Results
+
+PAIR = ("later", "earlier")
+MINUS = " − "
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One number, and where it stands."""
+
+    panel: str
+    row: str
+    colour: str
+    x: Name
+    """The name it is along, where there is one."""
+    measure: str
+    value: Value
+    beside: Mapping[str, float]
+    """What gives it a meaning, by what that is called."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A number with all its names."""
+
+    measure: str
+    value: Value
+    beside: Mapping[str, float]
+    names: Mapping[str, Name]
+
+
+def table(
+    results: Results,
+    shown: Sequence[Shown],
+    *,
+    colours: str = "",
+    panels: str = "",
+    along: str = "",
+) -> list[Mark]:
+    """What stands at all paths; names that are neither colour, panel nor `along` make the rows."""
+    found = [one for each in shown for one in _named(results, each, along)]
+    several = len({one.measure for one in found}) > 1
+    panel_names = tuple(filter(None, panels.split(",")))
+    taken = {colours, along, *panel_names}
+
+    def rest(one: Named) -> tuple[str, ...]:
+        names = tuple(name for name in one.names if name not in (*taken, MEASURE))
+        by_measure = MEASURE not in taken and (several or not names)
+        return (MEASURE, *names) if by_measure else names
+
+    keys = [(_key(one, (panels,)), _key(one, rest(one)), _key(one, (colours,))) for one in found]
+    pairs = bool(found) and rest(found[0])[-2:] == PAIR
+    panel, row, colour = (
+        apart([key[i] for key in keys], MINUS if i == 1 and pairs else ", ") for i in range(3)
+    )
+    return [
+        Mark(
+            panel[where],
+            row[line],
+            colour[shade],
+            one.names.get(along, ""),
+            one.measure,
+            one.value,
+            one.beside,
+        )
+        for one, (where, line, shade) in zip(found, keys, strict=True)
+    ]
+
+
+def lines(results: Results, declared: Mapping[str, Line]) -> dict[str, float]:
+    """The lines that have a number."""
+    at = {
+        label: number(results, line) if isinstance(line, str) else line
+        for label, line in declared.items()
+    }
+    return {label: value for label, value in at.items() if value is not None}
+
+
+def matching(found: Iterable[Value], names: Mapping[str, Name]) -> float | None:
+    """The number whose names are all among these."""
+    for one in found:
+        if one.names.items() <= names.items():
+            return one.estimate
+    return None
+
+
+def _named(results: Results, shown: Shown, along: str) -> list[Named]:
+    beside = {label: values(results, path) for label, path in shown.beside.items()}
+    found = []
+    for one in values(results, shown.path):
+        names = dict(one.names)
+        at = names.pop("k", None) if along != "k" else None
+        key = shown.label or plain(shown.path.rpartition(".")[2].partition("@")[0])
+        measure = key if at is None else f"{key}@{at}"
+        near = {label: matching(some, one.names) for label, some in beside.items()}
+        given = {label: value for label, value in near.items() if value is not None}
+        found.append(Named(measure, one, given, {**names, MEASURE: measure}))
+    return found
+
+
+def _key(one: Named, names: tuple[str, ...]) -> tuple[Name, ...]:
+    return tuple(one.names.get(name, "") for name in names if name)

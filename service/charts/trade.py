@@ -1,0 +1,136 @@
+"""A price against what it buys, and which choices no other beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.chart import Trade
+from service.charts.paths import number, values
+from service.charts.picture import (
+    COLOURS,
+    GREY,
+    INK,
+    WIDTH,
+    Nothing,
+    Picture,
+    Spec,
+    axis_of,
+    level,
+    picture,
+)
+from service.charts.table import Mark, table
+from service.charts.words import reason
+from service.report import ReportBase
+from service.results import Results
+
+HEIGHT = 280
+MOST_POINTS = 300
+MOST_NAMED = 14
+"""Points that all have their names beside them; of more, those that no other beats."""
+
+
+def trade(chart: Trade, report: ReportBase) -> Picture | Nothing:
+    """A point for each name; those that no other beats are joined."""
+    shown = chart.shown[0]
+    marks = table(report.results, (shown,))
+    prices = {tuple(one.names.items()): one.estimate for one in values(report.results, chart.price)}
+    points = [
+        _point(one, price)
+        for one in marks
+        if one.value.estimate is not None and (price := prices.get(_names(one))) is not None
+    ]
+    if not points:
+        return Nothing(reason(marks[0].value) if marks else "The report holds none of its numbers.")
+    if chart.whole is not None:
+        name, path, value = chart.whole
+        at = number(report.results, path)
+        points.insert(0, {"row": name, "price": at, "value": value, "low": None, "high": None})
+    best = _joined(report.results, chart.joined)
+    for one in points:
+        one["best"] = one["row"] in best
+    drawn = points[:MOST_POINTS]
+    named = [one for one in drawn if len(drawn) <= MOST_NAMED or one["best"]][: 2 * MOST_NAMED]
+    frontier = sorted((one for one in drawn if one["best"]), key=lambda one: one["price"])
+    body = _body(chart, axis_of(report, shown.path, chart.axis), drawn, frontier, named)
+    legend = [
+        level(report, [one.value for one in marks]),
+        "blue, joined: no other is better at once in all that is compared" if frontier else "",
+    ]
+    more = len(points) - len(drawn)
+    left_out = [f"{more} more points are in the report."] if more else []
+    return picture(chart, body, legend, marks, left_out)
+
+
+def _names(one: Mark) -> tuple[tuple[str, object], ...]:
+    return tuple((name, found) for name, found in one.value.names.items() if name != "k")
+
+
+def _point(one: Mark, price: float) -> Spec:
+    found = one.value
+    return {
+        "row": one.row, "price": price, "value": found.estimate, "low": found.low,
+        "high": found.high,
+    }  # fmt: skip
+
+
+def _joined(results: Results, path: str) -> set[str]:
+    """The names that no other beats."""
+    names = getattr(results, path, None) if path else None
+    return set(names or ())
+
+
+def _body(
+    chart: Trade, axis: str, points: Sequence[Spec], frontier: Sequence[Spec], named: Sequence[Spec]
+) -> Spec:
+    x = {
+        "x": {
+            "field": "price",
+            "type": "quantitative",
+            "title": chart.told,
+            "scale": {"type": "log", "padding": 24},
+            "axis": {
+                "values": sorted({one["price"] for one in points}),
+                "format": "~f",
+                "grid": False,
+                "labelOverlap": "greedy",
+            },
+        }
+    }
+
+    def y(field: str) -> Spec:
+        scale = {"zero": False, "padding": 8}
+        return {"field": field, "type": "quantitative", "title": axis or None, "scale": scale}
+
+    shade = {"condition": {"test": {"field": "best", "equal": True}, "value": COLOURS[0]},
+             "value": GREY}  # fmt: skip
+    layers: list[Spec] = [
+        {
+            "data": {"values": list(frontier)},
+            "mark": {"type": "line", "color": COLOURS[0], "strokeWidth": 1.5, "opacity": 0.6},
+            "encoding": {**x, "y": y("value")},
+        },
+        {
+            "data": {"values": [one for one in points if one["low"] is not None]},
+            "mark": {"type": "rule", "strokeWidth": 1.5},
+            "encoding": {**x, "y": y("low"), "y2": {"field": "high"}, "color": shade},
+        },
+        {
+            "data": {"values": list(points)},
+            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+            "encoding": {**x, "y": y("value"), "color": shade},
+        },
+        {
+            "data": {"values": list(named)},
+            "mark": {
+                "type": "text",
+                "align": "left",
+                "dx": 8,
+                "dy": -6,
+                "fontSize": 11,
+                "color": INK,
+            },
+            "encoding": {**x, "y": y("value"), "text": {"field": "row", "type": "nominal"}},
+        },
+    ]
+    shown = [one for one in layers if one["data"]["values"]]
+    return {"width": WIDTH, "height": HEIGHT, "layer": shown}
