@@ -18,7 +18,8 @@ class Shown:
     Numbers at one path of the results, by the names in braces.
 
     `{model}` is any key of a map, or of items of a list their field of that name, else their place;
-    `{damage,severity}` are two fields of one item, `{scoring:raw|centred}` is one of these keys.
+    `{damage,severity}` are two fields of one item, `{scoring:raw|centred}` is one of these keys. k is part
+    of what a measure is called, unless a curve runs along it; `{later}.{earlier}` is one name, `pair`.
     """
 
     path: str
@@ -65,9 +66,8 @@ class Curves(Chart):
     colours: str = ""
     panels: str = ""
     lines: Mapping[str, Line] = field(default_factory=dict)
-    start: str = ""
-    """The path of the number that all curves have at 0; with `shown` of several paths, its last key is
-    theirs."""
+    start: Line | None = None
+    """The number that all curves have at 0."""
     scale: Literal["linear", "log"] = "linear"
     """Of what it is along."""
     told: str = ""

@@ -144,7 +144,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def pictured(measures: tuple[Measure, ...]) -> tuple[Chart, ...]:
-    """A picture of the measures of each scale, for results that declare none; p-values are not drawn."""
+    """A picture of the measures of each scale, p-values left out, for results that declare none."""
     scales: dict[tuple[str, float | None, float | None], list[Shown]] = {}
     for one in measures:
         if not one.is_p_value:

@@ -10,7 +10,6 @@ from service.charts.picture import (
     Nothing,
     Picture,
     axis_of,
-    coloured,
     picture,
 )
 from service.charts.table import table
@@ -18,6 +17,8 @@ from service.charts.words import reason
 from service.report import ReportBase
 
 STEP = 24
+SHADES = (COLOURS[0], COLOURS[5], COLOURS[1])
+"""The last part stands out."""
 
 
 def bars(chart: Bars, report: ReportBase) -> Picture | Nothing:
@@ -48,7 +49,7 @@ def bars(chart: Bars, report: ReportBase) -> Picture | Nothing:
             "x": {
                 "field": "value",
                 "type": "quantitative",
-                "title": axis_of(report, chart.shown[0].path, chart.axis) or None,
+                "title": axis_of(report, marks, chart.axis) or None,
                 "stack": "zero",
             },
             "y": {
@@ -58,7 +59,11 @@ def bars(chart: Bars, report: ReportBase) -> Picture | Nothing:
                 "scale": {"domain": rows[:MOST_ROWS]},
                 "axis": {"ticks": False, "domain": False, "labelPadding": 6},
             },
-            **coloured(parts[: len(COLOURS)], shapes=False),
+            "color": {
+                "field": "colour",
+                "type": "nominal",
+                "scale": {"domain": parts, "range": list(SHADES[: len(parts)])},
+            },
             "order": {"field": "place", "type": "quantitative"},
         },
     }

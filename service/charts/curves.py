@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from service.chart import Curves
-from service.charts.paths import values
+from service.charts.paths import Value, values
 from service.charts.picture import (
     COLOURS,
+    EXACT,
     FAINT,
     GREY,
     MOST_PANELS,
@@ -28,6 +29,7 @@ from service.charts.words import reason
 from service.report import ReportBase
 
 HEIGHT = 240
+DASHES = (("dashed", [5, 3]), ("dotted", [1, 3]))
 MOST_LABELS = 12
 """Points of an axis that are all labelled."""
 
@@ -51,26 +53,31 @@ def curves(chart: Curves, report: ReportBase) -> Picture | Nothing:
     panels = []
     for name in dict.fromkeys(one.panel for one in drawn):
         here = [one for one in drawn if one.panel == name]
-        axis = axis_of(report, chart.shown[0].path, chart.axis)
+        axis = axis_of(report, here, chart.axis)
         if chart.panels:
             axis = ": ".join(filter(None, (name, axis)))
         panels.append(_panel(chart, here, axis, across, labels, colours))
     legend = [
         level(report, [one.value for one in drawn]).replace("lines", "bands"),
-        *(f"dashed: {label}" for label in (*labels, *across)),
+        *(f"{dash}: {label}" for (dash, _), label in zip(DASHES, labels, strict=False)),
+        *(f"dashed line: {label}" for label in across),
     ]
     return picture(chart, stacked(panels), legend, drawn, left_out)
 
 
 def _starts(chart: Curves, report: ReportBase, marks: Sequence[Mark]) -> list[Mark]:
     """The point at 0 that curves have in common, once for each."""
-    found = values(report.results, chart.start) if chart.start else []
-    if not found:
+    if chart.start is None:
         return []
-    curves = dict.fromkeys((one.panel, one.row, one.colour, one.measure) for one in marks)
+    if isinstance(chart.start, str):
+        found = values(report.results, chart.start)
+    else:
+        found = [Value({}, "", chart.start)]
+    curves = {(one.panel, one.row, one.colour): one for one in marks}
     return [
-        Mark(panel, row, colour, 0, measure, replace(found[0], names={}), {})
-        for panel, row, colour, measure in curves
+        replace(one, x=0, value=replace(start, names={}), beside={})
+        for one in curves.values()
+        for start in found[:1]
     ]
 
 
@@ -108,7 +115,7 @@ def _panel(
     scale: Spec = {"zero": False}
     if chart.scale == "log" and len(at) > 1:
         scale = {"type": "log"}
-    ticks: Spec = {"grid": False, "format": "~g"}
+    ticks: Spec = {"grid": False, "format": EXACT}
     if len(at) <= MOST_LABELS:
         ticks["values"] = at
     x = {
@@ -145,12 +152,12 @@ def _panel(
             "encoding": {"y": y("value")},
         }
     ]
-    for label in labels:
+    for (_, dash), label in zip(DASHES, labels, strict=False):
         near, shade = _beside(marks, label)
         layers.append(
             {
                 "data": {"values": near},
-                "mark": {"type": "line", "strokeDash": [4, 3], "strokeWidth": 1.2,
+                "mark": {"type": "line", "strokeDash": dash, "strokeWidth": 1.2,
                          "point": {"filled": False, "size": 12, "strokeWidth": 1}},
                 "encoding": {
                     **x, "y": y("value"),

@@ -8,6 +8,7 @@ from service.chart import Dots
 from service.charts.paths import values
 from service.charts.picture import (
     COLOURS,
+    EXACT,
     FAINT,
     GREY,
     INK,
@@ -27,8 +28,13 @@ from service.charts.table import Mark, lines, table
 from service.charts.words import cut, reason
 from service.report import ReportBase
 
-STEP, ROOM = 14, 12
-"""Pixels of each colour of a row, and between rows."""
+STEP, ROOM, LITTLE_ROOM = 14, 12, 4
+"""Pixels of each colour of a row, and between rows, few and many."""
+MANY_ROWS = 12
+P_VALUES = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1]
+NEAR_ALL = 0.7
+"""Shares up to here need no scale up to 1."""
+ROUNDING = 1e-9
 TICKS = (GREY, INK)
 MOST_EACH = 200
 """Small dots of one row."""
@@ -37,7 +43,7 @@ MOST_EACH = 200
 def dots(chart: Dots, report: ReportBase) -> Picture | Nothing:
     """Numbers of a chart, of as many rows as are legible."""
     marks = table(report.results, chart.shown, colours=chart.colours, panels=chart.panels)
-    drawn, left_out = _fewer(marks)
+    drawn, left_out = _fewer(_panels_with_numbers(marks))
     if not any(one.value.estimate is not None for one in drawn):
         return Nothing(reason(marks[0].value) if marks else "The report holds none of its numbers.")
     across = lines(report.results, chart.lines)
@@ -46,7 +52,7 @@ def dots(chart: Dots, report: ReportBase) -> Picture | Nothing:
     panels = []
     for name in dict.fromkeys(one.panel for one in drawn):
         here = [one for one in drawn if one.panel == name]
-        axis = axis_of(report, chart.shown[0].path, chart.axis)
+        axis = axis_of(report, here, chart.axis)
         if chart.panels:
             axis = ": ".join(filter(None, (name, axis)))
         each = _each(chart, report, here)
@@ -62,7 +68,13 @@ def dots(chart: Dots, report: ReportBase) -> Picture | Nothing:
         if chart.each
         else "",
     ]
-    return picture(chart, stacked(panels), legend, drawn, left_out)
+    empty = [one for one in marks if one.panel not in {other.panel for other in drawn}]
+    return picture(chart, stacked(panels), legend, [*drawn, *empty], left_out, drawn)
+
+
+def _panels_with_numbers(marks: Sequence[Mark]) -> list[Mark]:
+    known = {one.panel for one in marks if one.value.estimate is not None}
+    return [one for one in marks if one.panel in known]
 
 
 def _fewer(marks: Sequence[Mark]) -> tuple[list[Mark], list[str]]:
@@ -100,19 +112,24 @@ def _panel(
 ) -> Spec:
     rows = list(dict.fromkeys(one.row for one in marks))
     several = len(colours) > 1
-    scale: Spec = {"type": chart.scale}
-    if chart.scale != "log":
-        scale["zero"] = chart.zero
+    scale = _scale(chart, marks, [*across.values()])
+    ticks = {"values": P_VALUES, "format": EXACT} if chart.scale == "sqrt" else {}
 
     def x(field: str) -> Spec:
-        return {"field": field, "type": "quantitative", "title": axis or None, "scale": scale}
+        return {
+            "field": field,
+            "type": "quantitative",
+            "title": axis or None,
+            "scale": scale,
+            "axis": ticks,
+        }
 
     y: Spec = {
         "y": {
             "field": "row",
             "type": "nominal",
             "title": None,
-            "scale": {"domain": rows, "padding": 0.1},
+            "scale": {"type": "band", "domain": rows},
             "axis": {"ticks": False, "domain": False, "grid": several, "labelPadding": 6},
         }
     }
@@ -123,6 +140,10 @@ def _panel(
     known = [one for one in data if one["value"] is not None]
     ranged = [one for one in known if one["low"] is not None]
     unknown = [one for one in data if one["value"] is None]
+    silent = {one["row"] for one in data} - {one["row"] for one in known}
+    of_rows = {one["row"]: one for one in reversed(unknown) if one["row"] in silent}
+    of_marks = [one for one in unknown if one["row"] not in silent]
+    row = {"y": y["y"]}
     layers: list[Spec] = [
         {
             "data": {"values": [{"value": at, "line": label} for label, at in across.items()]},
@@ -161,16 +182,32 @@ def _panel(
             "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
             "encoding": {"x": x("value"), **y, **coloured(colours)},
         },
-        {
-            "data": {"values": unknown},
-            "mark": {"type": "text", "align": "left", "fontStyle": "italic", "fontSize": 10,
-                     "color": GREY},
-            "encoding": {"x": {"value": 4}, **y, "text": {"field": "why", "type": "nominal"}},
-        },
+        *(
+            {
+                "data": {"values": which},
+                "mark": {"type": "text", "align": "left", "fontStyle": "italic", "fontSize": 10,
+                         "color": GREY},
+                "encoding": {"x": {"value": 4}, **where, "text": {"field": "why", "type": "nominal"}},
+            }
+            for which, where in ((of_marks, y), (list(of_rows.values()), row))
+        ),
     ]  # fmt: skip
-    height = len(rows) * (STEP * max(1, len(colours)) + ROOM)
+    room = ROOM if len(rows) <= MANY_ROWS else LITTLE_ROOM
+    height = len(rows) * (STEP * max(1, len(colours)) + room)
     shown = [one for one in layers if one["data"]["values"]]
     return {"width": WIDTH, "height": height, "layer": shown}
+
+
+def _scale(chart: Dots, marks: Sequence[Mark], across: Sequence[float]) -> Spec:
+    """From 0 where that is asked for; up to 1 where shares come near it; of p-values, all."""
+    if chart.scale == "log":
+        return {"type": "log"}
+    if chart.scale == "sqrt":
+        return {"type": "sqrt", "domain": [0, 1]}
+    ends = [end for one in marks for end in (one.value.estimate, one.value.high) if end is not None]
+    most = max([*ends, *across, *(value for one in marks for value in one.beside.values())])
+    to_one = chart.zero and NEAR_ALL < most <= 1 + ROUNDING
+    return {"type": "linear", "zero": chart.zero, **({"domainMax": 1} if to_one else {})}
 
 
 def _where(one: Mark) -> Spec:

@@ -10,6 +10,7 @@ from service.chart import Chart
 from service.charts.paths import Value
 from service.charts.table import Mark
 from service.charts.words import MOST_NOTES, MOST_TOLD, cut, lines, numbers, reason, some
+from service.check import Measure
 from service.measured import fields
 from service.report import ReportBase
 from service.request import check_of
@@ -17,10 +18,12 @@ from service.request import check_of
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 Spec = dict[str, Any]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
-"""Okabe and Ito's, which colour-blind people tell apart, its yellow replaced: it is not seen on white."""
+"""Okabe and Ito's, which colour-blind people tell apart, but for its yellow, unseen on white."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke", "wedge")
 GREY, INK = "#767676", "#1b1f24"
 FAINT = {"color": GREY, "strokeDash": [4, 3], "strokeWidth": 1}
+EXACT = ".6~g"
+"""How labels of an axis are written; without a precision they are rounded to the step of the axis."""
 WIDTH = 460
 MOST_ROWS = 40
 MOST_PANELS = 8
@@ -36,6 +39,8 @@ CONFIG: Spec = {
         "titleFontSize": 11,
         "titleFontWeight": "normal",
         "labelLimit": 260,
+        "labelFlush": False,
+        "tickCount": 6,
         "labelColor": INK,
         "titleColor": INK,
         "gridColor": "#e6e8eb",
@@ -85,13 +90,22 @@ class Nothing:
 
 
 def picture(
-    chart: Chart, body: Spec, legend: Sequence[str], marks: Sequence[Mark], left_out: Sequence[str]
+    chart: Chart,
+    body: Spec,
+    legend: Sequence[str],
+    marks: Sequence[Mark],
+    left_out: Sequence[str] = (),
+    spoken: Sequence[Mark] = (),
 ) -> Picture:
-    """A picture around what is drawn; `legend` says what the marks are."""
-    notes = [*left_out, *undrawn(marks)]
+    """
+    A picture around what is drawn; `legend` says what the marks are.
+
+    Of nulls the lines under the title say why, but of those that are `spoken` of where they stand.
+    """
+    notes = [*left_out, *undrawn([one for one in marks if one not in spoken])]
     said = "; ".join(filter(None, legend))
     told = text(chart.question, marks, said, notes)
-    shown = some([cut(note, 180) for note in notes], MOST_NOTES, "reasons are in the report.")
+    shown = some([cut(note, 180) for note in notes], MOST_NOTES)
     spec = {
         "$schema": SCHEMA,
         "description": told,
@@ -115,7 +129,7 @@ def text(question: str, marks: Sequence[Mark], said: str, notes: Sequence[str]) 
         told.append(
             f"{place(one)}: {numbers(one.value)}{near}" if place(one) else numbers(one.value)
         )
-    values = "; ".join(some(told, MOST_TOLD, "numbers"))
+    values = "; ".join(some(told, MOST_TOLD))
     return " ".join([question, f"{values}.", *([f"({said}.)"] if said else []), *notes])
 
 
@@ -131,24 +145,28 @@ def undrawn(marks: Sequence[Mark]) -> list[str]:
     found: dict[str, list[str]] = {}
     for one in marks:
         if one.value.estimate is None:
-            found.setdefault(reason(one.value), []).append(place(one))
+            found.setdefault(reason(one.value), []).append(one.panel or place(one))
     return [
-        f"Undefined: {'; '.join(some(list(dict.fromkeys(places)), 3, 'numbers'))}. {why}"
+        f"Undefined: {'; '.join(some(list(dict.fromkeys(places)), 3))}. {why}"
         for why, places in found.items()
     ]
 
 
-def axis_of(report: ReportBase, path: str, told: str) -> str:
-    """What a number is: what is declared, else the unit of its measure, and its direction."""
-    for one in check_of(report.kind).measures:
-        if fields(one.path) == fields(path):
-            bounded = one.low is not None and one.high is not None
-            unit = {"1": "share" if bounded and one.low == 0 else "", "p": "p"}.get(
-                one.unit, one.unit
-            )
-            words = (told or unit, f"{one.better} is better" if one.better else "")
-            return ", ".join(filter(None, words))
-    return told
+def axis_of(report: ReportBase, marks: Sequence[Mark], told: str) -> str:
+    """What numbers are: what is declared, else their unit, and their direction where it is one."""
+    paths = {fields(one.path) for one in marks}
+    found = [one for one in check_of(report.kind).measures if fields(one.path) in paths]
+    units = {_unit(one) for one in found}
+    directions = {one.better for one in found}
+    unit = units.pop() if len(units) == 1 else ""
+    better = directions.pop() if len(directions) == 1 else None
+    return ", ".join(filter(None, (told or unit, f"{better} is better" if better else "")))
+
+
+def _unit(one: Measure) -> str:
+    if one.unit == "1":
+        return "share" if (one.low, one.high) == (0, 1) else ""
+    return one.unit
 
 
 def level(report: ReportBase, found: Sequence[Value]) -> str:

@@ -11,7 +11,8 @@ from service.charts.words import apart, plain
 from service.results import Results
 
 PAIR = ("later", "earlier")
-MINUS = " − "
+DIFFERENCES = "differences."
+"""How paths of differences begin: the later of two models minus the earlier."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Mark:
     x: Name
     """The name it is along, where there is one."""
     measure: str
+    path: str
+    """Where it is declared."""
     value: Value
     beside: Mapping[str, float]
     """What gives it a meaning, by what that is called."""
@@ -34,6 +37,8 @@ class Named:
     """A number with all its names."""
 
     measure: str
+    path: str
+    """Where it is declared."""
     value: Value
     beside: Mapping[str, float]
     names: Mapping[str, Name]
@@ -47,7 +52,11 @@ def table(
     panels: str = "",
     along: str = "",
 ) -> list[Mark]:
-    """What stands at all paths; names that are neither colour, panel nor `along` make the rows."""
+    """
+    What stands at all paths; names that are neither colour, panel nor `along` make the rows.
+
+    Two models, `later` and `earlier`, are one name, `pair`; k is part of the measure.
+    """
     found = [one for each in shown for one in _named(results, each, along)]
     several = len({one.measure for one in found}) > 1
     panel_names = tuple(filter(None, panels.split(",")))
@@ -59,10 +68,7 @@ def table(
         return (MEASURE, *names) if by_measure else names
 
     keys = [(_key(one, (panels,)), _key(one, rest(one)), _key(one, (colours,))) for one in found]
-    pairs = bool(found) and rest(found[0])[-2:] == PAIR
-    panel, row, colour = (
-        apart([key[i] for key in keys], MINUS if i == 1 and pairs else ", ") for i in range(3)
-    )
+    panel, row, colour = (apart(key[i] for key in keys) for i in range(3))
     return [
         Mark(
             panel[where],
@@ -70,6 +76,7 @@ def table(
             colour[shade],
             one.names.get(along, ""),
             one.measure,
+            one.path,
             one.value,
             one.beside,
         )
@@ -99,12 +106,15 @@ def _named(results: Results, shown: Shown, along: str) -> list[Named]:
     found = []
     for one in values(results, shown.path):
         names = dict(one.names)
+        if PAIR[0] in names:
+            sign = " − " if shown.path.startswith(DIFFERENCES) else " / "
+            names["pair"] = sign.join(str(names.pop(name)) for name in PAIR)
         at = names.pop("k", None) if along != "k" else None
         key = shown.label or plain(shown.path.rpartition(".")[2].partition("@")[0])
         measure = key if at is None else f"{key}@{at}"
         near = {label: matching(some, one.names) for label, some in beside.items()}
         given = {label: value for label, value in near.items() if value is not None}
-        found.append(Named(measure, one, given, {**names, MEASURE: measure}))
+        found.append(Named(measure, shown.path, one, given, {**names, MEASURE: measure}))
     return found
 
 

@@ -8,6 +8,7 @@ from service.chart import Trade
 from service.charts.paths import number, values
 from service.charts.picture import (
     COLOURS,
+    EXACT,
     GREY,
     INK,
     WIDTH,
@@ -19,12 +20,15 @@ from service.charts.picture import (
     picture,
 )
 from service.charts.table import Mark, table
-from service.charts.words import reason
+from service.charts.words import cut, reason
 from service.report import ReportBase
 from service.results import Results
 
 HEIGHT = 280
 MOST_POINTS = 300
+CLOSE = 0.05
+"""Texts closer than this share of the height cover each other."""
+LONGEST_LABEL = 48
 MOST_NAMED = 14
 """Points that all have their names beside them; of more, those that no other beats."""
 
@@ -49,9 +53,9 @@ def trade(chart: Trade, report: ReportBase) -> Picture | Nothing:
     for one in points:
         one["best"] = one["row"] in best
     drawn = points[:MOST_POINTS]
-    named = [one for one in drawn if len(drawn) <= MOST_NAMED or one["best"]][: 2 * MOST_NAMED]
+    named = _labels([one for one in drawn if len(drawn) <= MOST_NAMED or one["best"]])
     frontier = sorted((one for one in drawn if one["best"]), key=lambda one: one["price"])
-    body = _body(chart, axis_of(report, shown.path, chart.axis), drawn, frontier, named)
+    body = _body(chart, axis_of(report, marks, chart.axis), drawn, frontier, named)
     legend = [
         level(report, [one.value for one in marks]),
         "blue, joined: no other is better at once in all that is compared" if frontier else "",
@@ -79,6 +83,21 @@ def _joined(results: Results, path: str) -> set[str]:
     return set(names or ())
 
 
+def _labels(points: Sequence[Spec]) -> list[Spec]:
+    """A text for each point, one for those that lie where a text would cover another."""
+    seen = [end for one in points for end in (one["value"], one["low"], one["high"])]
+    known = [end for end in seen if end is not None]
+    near = CLOSE * (max(known) - min(known)) if known else 0
+    labels: list[Spec] = []
+    for one in sorted(points, key=lambda one: (one["price"], -one["value"])):
+        last = labels[-1] if labels else None
+        if last and last["price"] == one["price"] and last["value"] - one["value"] <= near:
+            last["name"] = cut(f"{last['name']}, {one['row']}", LONGEST_LABEL)
+        else:
+            labels.append({"name": one["row"], "price": one["price"], "value": one["value"]})
+    return labels[: 2 * MOST_NAMED]
+
+
 def _body(
     chart: Trade, axis: str, points: Sequence[Spec], frontier: Sequence[Spec], named: Sequence[Spec]
 ) -> Spec:
@@ -87,10 +106,10 @@ def _body(
             "field": "price",
             "type": "quantitative",
             "title": chart.told,
-            "scale": {"type": "log", "padding": 24},
+            "scale": {"type": "log", "nice": False, "padding": 48},
             "axis": {
                 "values": sorted({one["price"] for one in points}),
-                "format": "~f",
+                "format": EXACT,
                 "grid": False,
                 "labelOverlap": "greedy",
             },
@@ -98,7 +117,7 @@ def _body(
     }
 
     def y(field: str) -> Spec:
-        scale = {"zero": False, "padding": 8}
+        scale = {"zero": False, "nice": False, "padding": 10}
         return {"field": field, "type": "quantitative", "title": axis or None, "scale": scale}
 
     shade = {"condition": {"test": {"field": "best", "equal": True}, "value": COLOURS[0]},
@@ -129,7 +148,7 @@ def _body(
                 "fontSize": 11,
                 "color": INK,
             },
-            "encoding": {**x, "y": y("value"), "text": {"field": "row", "type": "nominal"}},
+            "encoding": {**x, "y": y("value"), "text": {"field": "name", "type": "nominal"}},
         },
     ]
     shown = [one for one in layers if one["data"]["values"]]

@@ -24,14 +24,14 @@ def spelled(name: Name) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
-def apart(names: Iterable[tuple[Name, ...]], between: str = ", ") -> dict[tuple[Name, ...], str]:
+def apart(names: Iterable[tuple[Name, ...]]) -> dict[tuple[Name, ...], str]:
     """A text for each, in order; where two would look alike, the later are numbered."""
     found: dict[tuple[Name, ...], str] = {}
     taken: set[str] = set()
     for one in names:
         if one in found:
             continue
-        text = between.join(map(spelled, one))
+        text = ", ".join(map(spelled, one))
         unique, place = text, 2
         while unique in taken:
             unique, place = f"{text} ({place})", place + 1
@@ -68,7 +68,7 @@ def lines(sentences: Iterable[str]) -> list[str]:
     return [line for one in sentences for line in textwrap.wrap(one, LINE, max_lines=3)]
 
 
-def some(texts: Sequence[str], most: int, of: str) -> list[str]:
+def some(texts: Sequence[str], most: int) -> list[str]:
     """The first of them, and how many more there are."""
     more = len(texts) - most
-    return [*texts[:most], *([f"{more} more {of}"] if more > 0 else [])]
+    return [*texts[:most], *([f"and {more} more"] if more > 0 else [])]

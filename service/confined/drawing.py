@@ -1,8 +1,8 @@
 """
 A process that draws: Vega-Lite specifications in, SVG and PNG out, nothing fetched.
 
-It reads lines of JSON, `{"spec", "format"}`, and answers each with a line `{"bytes": n}` and n bytes, or
-`{"error": text}`; it ends with its input.
+It reads lines of JSON, `{"spec", "format"}`, and answers each with a line `{"bytes": n}` and n bytes,
+or `{"error": text}`; it ends with its input.
 """
 
 from __future__ import annotations

@@ -151,13 +151,17 @@ class Drift(Results):
     charts = (
         Dots(
             "shift",
-            "How far has the batch moved, and would sampling alone move it so far?",
+            "How far has the mean moved, and would sampling alone move it so far?",
             (
-                Shown("mean_shift", "shift of the mean"),
-                Shown("mean_shift_plain", "shift as it is", {NO_DRIFT: "mean_shift_expected"}),
-                Shown("r2", "R2 between the sides", {NO_DRIFT: "r2_expected"}),
+                Shown("mean_shift", "without bias"),
+                Shown("mean_shift_plain", "as it is", {NO_DRIFT: "mean_shift_expected"}),
             ),
-            axis="roots of the baseline's spread; share of the variation",
+            axis="roots of the baseline's spread",
+        ),
+        Dots(
+            "variation",
+            "How much of the variation lies between batch and baseline?",
+            (Shown("r2", "R2", {NO_DRIFT: "r2_expected"}),),
         ),
         Dots(
             "ratios",

@@ -244,7 +244,8 @@ class LinearProbe(Results):
             axis="balanced accuracy",
             colours="model",
             scale="log",
-            told="inverse strength C",
+            told="inverse strength C (log scale)",
+            zero=False,
         ),
         Dots(
             "differences",
@@ -253,7 +254,7 @@ class LinearProbe(Results):
                 Shown(f"differences.{{later}}.{{earlier}}.{name}")
                 for name in ("accuracy", "balanced_accuracy")
             ),
-            axis="later minus earlier model, higher is better",
+            axis="later minus earlier model",
             panels="measure",
             lines={"no difference": 0},
         ),

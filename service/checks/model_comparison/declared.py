@@ -142,14 +142,15 @@ class ModelComparison(Results):
                 Shown("pairs.{later}.{earlier}.spearman", "Spearman"),
                 Shown("pairs.{later}.{earlier}.cka", "CKA"),
             ),
-            axis="agreement, 1 is the same",
+            axis="agreement",
+            colours="pair",
             lines={"the same": 1},
         ),
         Dots(
             "procrustes",
             "How much does the best rotation, scale and shift leave unexplained?",
             (Shown("pairs.{later}.{earlier}.procrustes.residual"),),
-            axis="share of the variation of held-out rows, lower is better",
+            axis="share of the variation of held-out rows",
             lines={"no better than the mean": 1},
         ),
         Dots(
@@ -157,7 +158,7 @@ class ModelComparison(Results):
             "Which rows have the most different neighbours?",
             (Shown("pairs.{later}.{earlier}.most_changed.{id}.overlap"),),
             axis="share of neighbours in common",
-            panels="later,earlier",
+            panels="pair",
         ),
     )
 

@@ -186,7 +186,7 @@ def severity_curves(
     question: str,
     key: str,
     *,
-    native: bool = False,
+    native: bool = True,
     axis: str = "",
     lines: Mapping[str, str] | None = None,
 ) -> Curves:
@@ -199,7 +199,7 @@ def severity_curves(
         axis=axis,
         colours="damage",
         lines=lines or {},
-        start=f"native.{key}" if native else "",
+        start=f"native.{key}" if native else 1.0,
     )
 
 
@@ -243,34 +243,31 @@ class StressResponse(Results):
             "overlap",
             "How many neighbours survive a damage?",
             "overlap@{k}",
+            native=False,
             lines={"random neighbours": "overlap_chance"},
         ),
         severity_curves(
             "labels",
             "How long do neighbours share a label?",
             "label_precision@{k}",
-            native=True,
             lines={"random neighbours": "label_floor"},
         ),
         severity_curves(
             "probe",
             "How long does a linear probe recover labels?",
             "probe_accuracy",
-            native=True,
             lines={"commonest label": "probe_floor"},
         ),
         severity_curves(
             "anisotropy",
             "How does the mean cosine answer a damage?",
             "anisotropy",
-            native=True,
             axis="mean cosine",
         ),
         severity_curves(
             "directions",
             "How many directions stay in use under a damage?",
             "participation_ratio",
-            native=True,
         ),
     )
 
