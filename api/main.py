@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 from fastapi import Depends, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -18,9 +18,10 @@ from api.leaving import leaving
 from api.metrics import Measured, Metrics
 from api.queries import refuse_unknown
 from api.rates import Declared
-from api.routes import baselines, checks, datasets, events, gates, health, jobs, reports
+from api.routes import baselines, charts, checks, datasets, events, gates, health, jobs, reports
 from api.streams import Pace, Streams
 from service import logs
+from service.charts import Painter
 from service.operations import Services
 from service.settings import Settings
 from service.wiring import build
@@ -42,6 +43,7 @@ ROUTERS = (
     baselines.router,
     checks.router,
     jobs.router,
+    charts.router,
     events.router,
     reports.router,
     gates.router,
@@ -60,7 +62,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with leaving(streams.close):
+        with leaving(streams.close), closing(app.state.painter):
             yield
 
     app = FastAPI(
@@ -74,6 +76,7 @@ def create_app(
     app.state.services = services
     app.state.keys = keys
     app.state.streams = streams
+    app.state.painter = Painter()
     app.state.metrics = Metrics(lambda: streams.open)
     app.state.looker = health.Looker(services)
     app.add_middleware(Declared)

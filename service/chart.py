@@ -18,8 +18,9 @@ class Shown:
     Numbers at one path of the results, by the names in braces.
 
     `{model}` is any key of a map, or of items of a list their field of that name, else their place;
-    `{damage,severity}` are two fields of one item, `{scoring:raw|centred}` is one of these keys. k is part
-    of what a measure is called, unless a curve runs along it; `{later}.{earlier}` is one name, `pair`.
+    `{damage,severity}` are two fields of one item, `{scoring:raw|centred}` is one of these keys. k is
+    part of what a measure is called, unless a curve runs along it; `{later}.{earlier}` is one name,
+    `pair`.
     """
 
     path: str

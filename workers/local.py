@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from service import logs, npy
+from service.charts import Painter, pictures
 from service.checks import CATALOGUE
 from service.dataset import Dataset
 from service.errors import AssayError, InvalidRequest, UnsupportedFormat
@@ -16,6 +18,7 @@ from service.formats import Options
 from service.gate import read_policy, verdict_page
 from service.gating import read_gate, run_gate
 from service.operations import Upload, perform, report_bytes, submit
+from service.report import load_report
 from service.request import parse_request
 from service.storage.memory import memory_services
 from service.storage.memory_objects import MemoryDatasets, MemoryDraft
@@ -70,6 +73,12 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
     job = submit(here.services, PROJECT, parse_request(here.stored(request)))
     perform(here.services, job.id)
     return report_bytes(here.services, PROJECT, job.id)
+
+
+def charts(report: bytes) -> dict[str, bytes]:
+    """The charts of a report as SVG, by name."""
+    with closing(Painter()) as painter:
+        return {one.name: painter.draw(one, "svg") for one in pictures(load_report(report))}
 
 
 def gate(

@@ -20,6 +20,7 @@ from api.deps import (
     wanted_tag,
     wanted_wait,
 )
+from api.drawing import Draw, drawings
 from api.negotiation import HTML, JSON, MARKDOWN, VARY, negotiated
 from api.problems import RETRY_AFTER_S, Problem, guarded, problem
 from service import operations
@@ -226,11 +227,14 @@ def cancel_job(request: Request, job_id: JobId, services: Use, caller: Submitter
         **guarded("unknown-job", "report-not-ready", "not-acceptable"),
     },
 )
-def get_report(request: Request, job_id: JobId, services: Use, caller: Reader) -> Response:
+def get_report(
+    request: Request, job_id: JobId, services: Use, draw: Draw, caller: Reader
+) -> Response:
     """
     The report as stored; 409 while there is none, in the job's own code if it failed.
 
-    `Accept: text/html` gives it as a page to read, `text/markdown` its summary for a pull request.
+    `Accept: text/html` gives it as a page to read, with its charts; `text/markdown` its summary for a
+    pull request.
     """
     wanted = negotiated(request, JSON, MARKDOWN, HTML)
     data = operations.report_bytes(services, caller.project, job_id)
@@ -240,5 +244,5 @@ def get_report(request: Request, job_id: JobId, services: Use, caller: Reader) -
     if wanted == MARKDOWN:
         page = report_summary(report).encode()
         return conditional(request, page, headers=VARY, media_type=MARKDOWN)
-    page = report_page(report).encode()
+    page = report_page(report, drawings(draw, report)).encode()
     return conditional(request, page, headers={**VARY, **SAFE_PAGE}, media_type=HTML)

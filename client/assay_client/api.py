@@ -224,6 +224,14 @@ class Assay(Client):
         """A report as a page to read, which needs nothing else."""
         return self._run(self._flows.report_as(job, "text/html"))
 
+    def charts(self, job: str | Job) -> list[Json]:
+        """The charts of a report: name, title, what each says in words, links."""
+        return self._run(self._flows.charts(job))
+
+    def chart(self, job: str | Job, name: str, format: str = "svg") -> bytes:
+        """A chart of a report as `svg`, as `png`, or as its Vega-Lite specification, `vl.json`."""
+        return self._run(self._flows.chart(job, name, format))
+
     def history(
         self,
         *,

@@ -164,6 +164,12 @@ class AsyncAssay(Client):
     async def report_html(self, job: str | Job) -> bytes:
         return await self._run(self._flows.report_as(job, "text/html"))
 
+    async def charts(self, job: str | Job) -> list[Json]:
+        return await self._run(self._flows.charts(job))
+
+    async def chart(self, job: str | Job, name: str, format: str = "svg") -> bytes:
+        return await self._run(self._flows.chart(job, name, format))
+
     async def history(
         self,
         *,

@@ -16,9 +16,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from assay_client import gate_commands, refusing, report_commands, requests
+from assay_client import chart_commands, gate_commands, refusing, report_commands, requests
+from assay_client.chart_commands import save_charts
 from assay_client.commands import AsJson, Local, Server, Tags, connected, displayed, going_on
-from assay_client.extensions import Commands, local_kind, local_kinds, run_local
+from assay_client.extensions import Commands, charts_local, local_kind, local_kinds, run_local
 from assay_client.located import Json
 from assay_client.problems import EXIT_UNAVAILABLE, AssayError, Mistake, exit_code
 from assay_client.terminal import (
@@ -66,6 +67,9 @@ def check(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write report.json there too.")
     ] = None,
+    charts: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the charts there, as SVG.")
+    ] = None,
 ) -> None:
     """
     Run one check and print its report.
@@ -85,7 +89,10 @@ def check(
     if out is not None:
         refuse_unwritable(out / "report.json")
     try:
-        data = _run_local(body, base) if local else _run_remote(body, base, server)
+        if local:
+            data = _run_local(body, base, charts)
+        else:
+            data = _run_remote(body, base, server, charts)
     except AssayError as error:
         error.kind = body["kind"]
         raise
@@ -98,6 +105,7 @@ app.command(context_settings={"ignore_unknown_options": True})(gate_commands.gat
 app.command()(gate_commands.gates)
 app.add_typer(gate_commands.baselines, name="baselines")
 app.command()(report_commands.reports)
+app.command()(chart_commands.chart)
 
 
 @app.command()
@@ -282,14 +290,17 @@ def main() -> NoReturn:
     sys.exit(run())
 
 
-def _run_local(body: Json, base: Path) -> bytes:
+def _run_local(body: Json, base: Path, charts: Path | None) -> bytes:
     refusing.refuse_elsewhere(body["inputs"])
     body = refusing.fitted(body, base, local_kind(body["kind"]))
     with displayed() as display:
-        return run_local(body, base, display.stage)
+        data = run_local(body, base, display.stage)
+    if charts is not None:
+        save_charts(charts, charts_local(data))
+    return data
 
 
-def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
+def _run_remote(body: Json, base: Path, server: str | None, charts: Path | None) -> bytes:
     with connected(server) as assay, displayed() as display:
         body = refusing.fitted(body, base, assay.check(body["kind"]))
         inputs = assay.upload_files(body["inputs"], base, display.upload)
@@ -307,6 +318,9 @@ def _run_remote(body: Json, base: Path, server: str | None) -> bytes:
             raise failure(job)
         if job.get("cached"):
             log("answered from a stored report")
+        if charts is not None:
+            names = [str(one["name"]) for one in assay.charts(job)]
+            save_charts(charts, {name: assay.chart(job, name) for name in names})
         return assay.report_bytes(job)
 
 

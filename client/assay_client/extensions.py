@@ -114,6 +114,13 @@ def run_local(request: Json, base: Path, progress: Callable[[str, int, int], Non
         return bytes(run(request, base, progress))
 
 
+def charts_local(report: bytes) -> dict[str, bytes]:
+    """The charts of a report as SVG, by name, drawn in this process."""
+    charts = _local("charts")
+    with _stated():
+        return dict(charts(report))
+
+
 def gate_local(
     policy: Json, inputs: Json, base: Path, progress: Callable[[str, int, int], None]
 ) -> tuple[Json, bytes]:

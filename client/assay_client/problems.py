@@ -25,6 +25,7 @@ NEXT_STEPS = {
     "body-stalled": "send it again, from nearer by if the line is slow",
     "unknown-check": "`assay checks` lists what there is",
     "unknown-job": "`assay jobs` lists what there is",
+    "unknown-chart": "`assay chart JOB_ID` lists what there is",
     "unknown-gate": "`assay gates` lists what there is",
     "unknown-baseline": "`assay baselines set NAME FILE` makes it, the first time; from then on "
     "`assay gate ... --promote INPUT=NAME` moves it to what passed; `assay baselines list` names all",

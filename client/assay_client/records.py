@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+CHART_FORMATS = {"svg": "image/svg+xml", "png": "image/png", "vl.json": "application/json"}
+"""What charts come as, and the media type of each."""
+
 
 class Fault(TypedDict):
     """What is wrong, and where."""

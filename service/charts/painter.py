@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import IO, Any, Literal
@@ -48,6 +49,7 @@ class Painter:
         self._room = threading.BoundedSemaphore(MOST_WAITING)
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._process: subprocess.Popen[bytes] | None = None
+        self._stop: weakref.finalize[..., Painter] | None = None
         self._drawn = 0
 
     @property
@@ -89,6 +91,7 @@ class Painter:
     def _ask(self, task: bytes) -> bytes:
         if self._process is None or self._process.poll() is not None:
             self._process, self._drawn = start(), 0
+            self._stop = weakref.finalize(self, _stop, self._process)
         process = self._process
         late = threading.Timer(self._timeout_s, process.kill)
         late.start()
@@ -109,13 +112,17 @@ class Painter:
         return drawn
 
     def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
-            self._process = None
+        if self._stop is not None:
+            self._stop()
+        self._process = self._stop = None
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def start() -> subprocess.Popen[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.chart import Trade
-from service.charts.paths import number, values
+from service.charts.paths import Name, number, values
 from service.charts.picture import (
     COLOURS,
     EXACT,
@@ -65,7 +65,7 @@ def trade(chart: Trade, report: ReportBase) -> Picture | Nothing:
     return picture(chart, body, legend, marks, left_out)
 
 
-def _names(one: Mark) -> tuple[tuple[str, object], ...]:
+def _names(one: Mark) -> tuple[tuple[str, Name], ...]:
     return tuple((name, found) for name, found in one.value.names.items() if name != "k")
 
 

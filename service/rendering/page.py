@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +45,22 @@ _ENVIRONMENT.tests["a_number"] = _number
 _ENVIRONMENT.filters |= {"shown": shown, "visible": lambda value: visible(str(value))}
 
 
-def report_page(report: ReportBase) -> str:
-    """Everything in a report, each value with its sentence, each null with its reason."""
+@dataclass(frozen=True)
+class Drawing:
+    """A chart as the page shows it."""
+
+    name: str
+    question: str
+    svg: str
+    """Of our own making: it is not escaped."""
+
+
+def report_page(report: ReportBase, drawings: Sequence[Drawing] | None = ()) -> str:
+    """
+    Everything in a report, each value with its sentence, each null with its reason; and drawings.
+
+    None says that there would be some.
+    """
     check = check_of(report.kind)
     sections = {
         "results": block(Head("Results"), {"": report.results}),
@@ -58,6 +74,7 @@ def report_page(report: ReportBase) -> str:
         inputs=_inputs(report.inputs),
         style=STYLE,
         beside=BESIDE,
+        drawings=drawings,
         **sections,
     )
 
