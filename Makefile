@@ -80,11 +80,11 @@ contracts: $(VENV)/.dev  ## Regenerate openapi/ (and its recorded answers)
 lock: $(BIN)  ## Resolve requirements/*.txt again
 	@$(BIN) -m pip install --quiet --disable-pip-version-check uv
 	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-package assay-client pyproject.toml client/pyproject.toml \
-	  requirements/build.in -o requirements/run.txt
+	  --no-header --no-annotate --no-emit-package assay-client --extra charts \
+	  pyproject.toml client/pyproject.toml requirements/build.in -o requirements/run.txt
 	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-package assay-client --group dev -c requirements/run.txt \
-	  pyproject.toml client/pyproject.toml requirements/build.in -o requirements/dev.txt
+	  --no-header --no-annotate --no-emit-package assay-client --group dev --extra charts \
+	  -c requirements/run.txt pyproject.toml client/pyproject.toml requirements/build.in -o requirements/dev.txt
 	$(BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-package assay-client --group dev --group stores --all-extras \
 	  -c requirements/dev.txt pyproject.toml client/pyproject.toml requirements/build.in \
