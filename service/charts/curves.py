@@ -111,7 +111,7 @@ def _panel(
     labels: Sequence[str],
     colours: Sequence[str],
 ) -> Spec:
-    at = sorted({float(one.x) for one in marks})
+    at = sorted({_x(one) for one in marks})
     scale: Spec = {"zero": False}
     if chart.scale == "log" and len(at) > 1:
         scale = {"type": "log"}
@@ -189,12 +189,16 @@ def _panel(
 
 
 def _where(one: Mark) -> Spec:
-    return {"x": float(one.x), "colour": one.colour}
+    return {"x": _x(one), "colour": one.colour}
+
+
+def _x(one: Mark) -> float:
+    return 0.0 if one.x is None else one.x
 
 
 def _beside(marks: Sequence[Mark], label: str) -> tuple[list[Spec], bool]:
     """What stands beside the curves, once where it is the same for all, and whether it is not."""
-    found = {(one.colour, float(one.x)): one.beside[label] for one in marks if label in one.beside}
+    found = {(one.colour, _x(one)): one.beside[label] for one in marks if label in one.beside}
     common = {(x, value) for (_, x), value in found.items()}
     if len(common) == len({x for x, _ in common}):
         once = sorted(common)

@@ -14,9 +14,19 @@ from service.check import Estimate, Results, Undefined
 from service.measured import OLDER
 from service.stated import stated
 
-Name = str | int | float | bool
 PLACE = re.compile(r"\\\{([\w,]+)(?::([\w|\\]+))?\\\}")
 """A place of a key, once that is escaped: its names, and the keys it stands for where not all."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """What stands in a place; 1, 1.0 and true are three names."""
+
+    value: str | int | float | bool
+    kind: type
+
+    def __str__(self) -> str:
+        return str(self.value)
 
 
 @dataclass(frozen=True)
@@ -62,9 +72,9 @@ def _values(
 
 def _named(item: Any, name: str, key: str) -> Name:
     """The field of that name, where the item has one; else its key."""
-    if isinstance(item, BaseModel) and name in type(item).model_fields:
-        return getattr(item, name)  # type: ignore[no-any-return]
-    return key
+    own = isinstance(item, BaseModel) and name in type(item).model_fields
+    value = getattr(item, name) if own else key
+    return Name(value, type(value))
 
 
 def _value(node: Any, names: Mapping[str, Name], key: str) -> Iterator[Value]:

@@ -9,7 +9,7 @@ from typing import Any
 from service.chart import Chart
 from service.charts.paths import Value
 from service.charts.table import Mark
-from service.charts.words import MOST_NOTES, MOST_TOLD, cut, lines, numbers, reason, some
+from service.charts.words import MOST_NOTES, MOST_TOLD, cut, lines, more, numbers, reason, some
 from service.check import Measure
 from service.measured import fields
 from service.report import ReportBase
@@ -102,7 +102,8 @@ def picture(
 
     Of nulls the lines under the title say why, but of those that are `spoken` of where they stand.
     """
-    notes = [*left_out, *undrawn([one for one in marks if one not in spoken])]
+    said_there = set(map(id, spoken))
+    notes = [*left_out, *undrawn([one for one in marks if id(one) not in said_there])]
     said = "; ".join(filter(None, legend))
     told = text(chart.question, marks, said, notes)
     shown = some([cut(note, 180) for note in notes], MOST_NOTES)
@@ -124,18 +125,18 @@ def picture(
 def text(question: str, marks: Sequence[Mark], said: str, notes: Sequence[str]) -> str:
     """Question, numbers, and what is not drawn."""
     told = []
-    for one in marks:
+    for one in marks[:MOST_TOLD]:
         near = "".join(f", {label} {value:.4g}" for label, value in one.beside.items())
         told.append(
             f"{place(one)}: {numbers(one.value)}{near}" if place(one) else numbers(one.value)
         )
-    values = "; ".join(some(told, MOST_TOLD))
+    values = "; ".join([*told, *more(len(marks), MOST_TOLD)])
     return " ".join([question, f"{values}.", *([f"({said}.)"] if said else []), *notes])
 
 
 def place(one: Mark) -> str:
     """Where a number stands, in words."""
-    along = str(one.x) if one.x != "" else ""
+    along = "" if one.x is None else f"{one.x:g}"
     names = dict.fromkeys((one.panel, one.row, one.colour, one.measure, along))
     return ", ".join(filter(None, names))
 

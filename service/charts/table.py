@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from service.chart import MEASURE, Line, Shown
@@ -22,7 +22,7 @@ class Mark:
     panel: str
     row: str
     colour: str
-    x: Name
+    x: float | None
     """The name it is along, where there is one."""
     measure: str
     path: str
@@ -74,7 +74,7 @@ def table(
             panel[where],
             row[line],
             colour[shade],
-            one.names.get(along, ""),
+            float(str(one.names[along])) if along else None,
             one.measure,
             one.path,
             one.value,
@@ -93,30 +93,36 @@ def lines(results: Results, declared: Mapping[str, Line]) -> dict[str, float]:
     return {label: value for label, value in at.items() if value is not None}
 
 
-def matching(found: Iterable[Value], names: Mapping[str, Name]) -> float | None:
-    """The number whose names are all among these."""
-    for one in found:
-        if one.names.items() <= names.items():
-            return one.estimate
-    return None
+class Beside:
+    """Numbers by some of the names that others have."""
+
+    def __init__(self, found: Sequence[Value]) -> None:
+        self._places = tuple(found[0].names) if found else ()
+        self._found = {tuple(one.names.values()): one.estimate for one in found}
+
+    def of(self, names: Mapping[str, Name]) -> float | None:
+        """The one with these names."""
+        if not names.keys() >= set(self._places):
+            return None
+        return self._found.get(tuple(names[place] for place in self._places))
 
 
 def _named(results: Results, shown: Shown, along: str) -> list[Named]:
-    beside = {label: values(results, path) for label, path in shown.beside.items()}
+    beside = {label: Beside(values(results, path)) for label, path in shown.beside.items()}
     found = []
     for one in values(results, shown.path):
         names = dict(one.names)
         if PAIR[0] in names:
             sign = " − " if shown.path.startswith(DIFFERENCES) else " / "
-            names["pair"] = sign.join(str(names.pop(name)) for name in PAIR)
+            names["pair"] = Name(sign.join(str(names.pop(name)) for name in PAIR), str)
         at = names.pop("k", None) if along != "k" else None
         key = shown.label or plain(shown.path.rpartition(".")[2].partition("@")[0])
         measure = key if at is None else f"{key}@{at}"
-        near = {label: matching(some, one.names) for label, some in beside.items()}
+        near = {label: some.of(one.names) for label, some in beside.items()}
         given = {label: value for label, value in near.items() if value is not None}
-        found.append(Named(measure, shown.path, one, given, {**names, MEASURE: measure}))
+        found.append(Named(measure, shown.path, one, given, {**names, MEASURE: Name(measure, str)}))
     return found
 
 
 def _key(one: Named, names: tuple[str, ...]) -> tuple[Name, ...]:
-    return tuple(one.names.get(name, "") for name in names if name)
+    return tuple(one.names[name] for name in names if name in one.names)

@@ -20,7 +20,7 @@ from service.charts.picture import (
     picture,
 )
 from service.charts.table import Mark, table
-from service.charts.words import cut, reason
+from service.charts.words import reason, some
 from service.report import ReportBase
 from service.results import Results
 
@@ -28,7 +28,8 @@ HEIGHT = 280
 MOST_POINTS = 300
 CLOSE = 0.05
 """Texts closer than this share of the height cover each other."""
-LONGEST_LABEL = 48
+MOST_IN_ONE = 2
+"""Names of points that lie together."""
 MOST_NAMED = 14
 """Points that all have their names beside them; of more, those that no other beats."""
 
@@ -48,7 +49,8 @@ def trade(chart: Trade, report: ReportBase) -> Picture | Nothing:
     if chart.whole is not None:
         name, path, value = chart.whole
         at = number(report.results, path)
-        points.insert(0, {"row": name, "price": at, "value": value, "low": None, "high": None})
+        if at is not None:
+            points.insert(0, {"row": name, "price": at, "value": value, "low": None, "high": None})
     best = _joined(report.results, chart.joined)
     for one in points:
         one["best"] = one["row"] in best
@@ -88,19 +90,27 @@ def _labels(points: Sequence[Spec]) -> list[Spec]:
     seen = [end for one in points for end in (one["value"], one["low"], one["high"])]
     known = [end for end in seen if end is not None]
     near = CLOSE * (max(known) - min(known)) if known else 0
-    labels: list[Spec] = []
+    together: list[list[Spec]] = []
     for one in sorted(points, key=lambda one: (one["price"], -one["value"])):
-        last = labels[-1] if labels else None
-        if last and last["price"] == one["price"] and last["value"] - one["value"] <= near:
-            last["name"] = cut(f"{last['name']}, {one['row']}", LONGEST_LABEL)
+        first = together[-1][0] if together else None
+        if first and first["price"] == one["price"] and first["value"] - one["value"] <= near:
+            together[-1].append(one)
         else:
-            labels.append({"name": one["row"], "price": one["price"], "value": one["value"]})
-    return labels[: 2 * MOST_NAMED]
+            together.append([one])
+    return [
+        {
+            "name": ", ".join(some([one["row"] for one in close], MOST_IN_ONE)),
+            "price": close[0]["price"],
+            "value": close[0]["value"],
+        }
+        for close in together[: 2 * MOST_NAMED]
+    ]
 
 
 def _body(
     chart: Trade, axis: str, points: Sequence[Spec], frontier: Sequence[Spec], named: Sequence[Spec]
 ) -> Spec:
+    dearest = max(one["price"] for one in points)
     x = {
         "x": {
             "field": "price",
@@ -138,18 +148,15 @@ def _body(
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
             "encoding": {**x, "y": y("value"), "color": shade},
         },
-        {
-            "data": {"values": list(named)},
-            "mark": {
-                "type": "text",
-                "align": "left",
-                "dx": 8,
-                "dy": -6,
-                "fontSize": 11,
-                "color": INK,
-            },
-            "encoding": {**x, "y": y("value"), "text": {"field": "name", "type": "nominal"}},
-        },
-    ]
+        *(
+            {
+                "data": {"values": [one for one in named if (one["price"] == dearest) is last]},
+                "mark": {"type": "text", "align": side, "dx": away, "dy": -7, "fontSize": 11,
+                         "color": INK},
+                "encoding": {**x, "y": y("value"), "text": {"field": "name", "type": "nominal"}},
+            }
+            for last, side, away in ((False, "left", 8), (True, "right", -8))
+        ),
+    ]  # fmt: skip
     shown = [one for one in layers if one["data"]["values"]]
     return {"width": WIDTH, "height": HEIGHT, "layer": shown}

@@ -70,5 +70,9 @@ def lines(sentences: Iterable[str]) -> list[str]:
 
 def some(texts: Sequence[str], most: int) -> list[str]:
     """The first of them, and how many more there are."""
-    more = len(texts) - most
-    return [*texts[:most], *([f"and {more} more"] if more > 0 else [])]
+    return [*texts[:most], *more(len(texts), most)]
+
+
+def more(count: int, most: int) -> list[str]:
+    """How many there are beside the first."""
+    return [f"and {count - most} more"] if count > most else []

@@ -37,10 +37,11 @@ def draw(spec: dict[str, Any], wanted: str) -> bytes:
     """The picture of a specification; what it would have to fetch is an error."""
     import vl_convert
 
-    svg: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])
+    known: dict[str, Any] = {"vl_version": VEGA_LITE, "allowed_base_urls": []}
     if wanted == "svg":
+        svg: str = vl_convert.vegalite_to_svg(spec, **known)
         return svg.encode()
-    png: bytes = vl_convert.svg_to_png(svg, scale=SCALE)
+    png: bytes = vl_convert.vegalite_to_png(spec, scale=SCALE, **known)
     return png
 
 
