@@ -111,7 +111,7 @@ def _panel(
     labels: Sequence[str],
     colours: Sequence[str],
 ) -> Spec:
-    at = sorted({_x(one) for one in marks})
+    at = sorted({_x(one) for one in marks if one.value.estimate is not None})
     scale: Spec = {"zero": False}
     if chart.scale == "log" and len(at) > 1:
         scale = {"type": "log"}

@@ -74,7 +74,7 @@ def table(
             panel[where],
             row[line],
             colour[shade],
-            float(str(one.names[along])) if along else None,
+            float(str(one.names[along])) if along in one.names else None,
             one.measure,
             one.path,
             one.value,
