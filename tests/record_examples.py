@@ -17,11 +17,14 @@ from api.main import create_app
 from service import logs
 from service.operations import Services, perform
 from service.storage.memory import memory_services
-from workers.local import run
+from workers.local import charts, run
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "examples" / "scifact_halves"
 OUT = ROOT / "openapi" / "examples"
+PICTURED = ("compression", "bytes")
+PICTURE = ROOT / "examples" / "charts" / "compression_bytes.svg"
+"""The chart that the README shows."""
 
 
 async def record() -> dict[str, dict[str, Any]]:
@@ -70,6 +73,10 @@ async def _record(services: Services, client: httpx.AsyncClient) -> dict[str, di
             for event in events.text.removesuffix("\n\n").split("\n\n")
         ],
     }  # fmt: skip
+    found["charts"] = entry("/v1/jobs/{job_id}/charts", "get", await client.get(f"{here}/charts"))
+    for name, ending in (("chart", "vl.json"), ("chart_svg", "svg")):
+        chart = await client.get(f"{here}/charts/gap.{ending}")
+        found[name] = entry(f"/v1/jobs/{{job_id}}/charts/{{name}}.{ending}", "get", chart)
     summary = await client.get(f"{here}/report", headers={"Accept": "text/markdown"})
     found["report_summary"] = entry("/v1/jobs/{job_id}/report", "get", summary)
     over_time = {"kind": "cosine_floor", "measure": ["raw.gap", "raw.floor"]}
@@ -110,11 +117,10 @@ def entry(path: str, method: str, answer: Any, request: Any = None) -> dict[str,
     return shown if request is None else {**shown, "request": request}
 
 
-def readings() -> Iterator[tuple[str, list[str]]]:
+def answers() -> Iterator[tuple[str, bytes]]:
     """What the sample request of each check answers, by kind."""
     for file in sorted((ROOT / REQUESTS).glob("*.json")):
-        report = json.loads(run(json.loads(file.read_text()), file.parent, lambda *_: None))
-        yield file.stem, report["readings"]
+        yield file.stem, run(json.loads(file.read_text()), file.parent, lambda *_: None)
 
 
 if __name__ == "__main__":
@@ -123,5 +129,9 @@ if __name__ == "__main__":
     for name, content in asyncio.run(record()).items():
         (OUT / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
     (ROOT / ANSWERS).mkdir(exist_ok=True)
-    for kind, lines in readings():
+    for kind, report in answers():
+        lines = json.loads(report)["readings"]
         (ROOT / ANSWERS / f"{kind}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if kind == PICTURED[0]:
+            PICTURE.parent.mkdir(exist_ok=True)
+            PICTURE.write_bytes(charts(report)[PICTURED[1]])

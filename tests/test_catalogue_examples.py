@@ -7,15 +7,21 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from api.catalogue_page import ANSWERS, REQUESTS, catalogue_page
+from service.charts import chart_of, pictures
 from service.check import Check
 from service.checks import CATALOGUE
-from workers.local import run
+from service.report import load_report
+from workers.local import charts, run
+
+from .record_examples import PICTURE, PICTURED
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "openapi/catalogue.md"
@@ -23,6 +29,13 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 SLOW_S = 20.0
 
 checks = pytest.mark.parametrize("check", CATALOGUE, ids=[check.kind for check in CATALOGUE])
+
+
+@cache
+def answer(kind: str) -> bytes:
+    """The report of the request of a check."""
+    file = ROOT / command(kind)[4]
+    return run(json.loads(file.read_text(encoding="utf-8")), file.parent, lambda *_: None)
 
 
 def section(kind: str) -> str:
@@ -60,10 +73,8 @@ def test_every_request_and_answer_is_of_a_check() -> None:
 @checks
 def test_the_request_of_a_check_gives_the_answer_on_the_page(check: Check) -> None:
     """Word for word, numbers to their last digit or two of another processor; in seconds."""
-    file = ROOT / command(check.kind)[4]
-    body = json.loads(file.read_text(encoding="utf-8"))
-    assert body["kind"] == check.kind
-    report: dict[str, Any] = json.loads(run(body, file.parent, lambda *_: None))
+    report: dict[str, Any] = json.loads(answer(check.kind))
+    assert report["kind"] == check.kind
     assert report["timing"]["run_s"] < SLOW_S
     answered = section(check.kind).splitlines()
     start = next(i for i, line in enumerate(answered) if line.startswith("The readings")) + 2
@@ -74,6 +85,32 @@ def test_the_request_of_a_check_gives_the_answer_on_the_page(check: Check) -> No
         assert NUMBER.sub("#", line) == NUMBER.sub("#", f"- {reading}")
         told, found = ([float(n) for n in NUMBER.findall(text)] for text in (line, f"- {reading}"))
         assert told == pytest.approx(found, rel=0.01, abs=2e-4)
+
+
+@checks
+def test_the_answer_of_a_check_has_charts(check: Check) -> None:
+    """Each of them says a number of it and can be drawn."""
+    report = load_report(answer(check.kind))
+    drawn = charts(answer(check.kind))
+    told = {picture.name: picture.told for picture in pictures(report)}
+    assert drawn.keys() == told.keys()
+    assert drawn
+    for name, svg in drawn.items():
+        root = ElementTree.fromstring(svg)
+        assert root.get("aria-label") == told[name]
+        assert NUMBER.search(told[name].partition("?")[2])
+
+
+def test_the_picture_of_the_readme_is_that_of_the_request() -> None:
+    """The same words, and numbers to their last digit or two of another processor."""
+    assert f"({PICTURE.relative_to(ROOT)})" in (ROOT / "README.md").read_text()
+    shown = str(ElementTree.parse(PICTURE).getroot().get("aria-label"))
+    kind, name = PICTURED
+    found = chart_of(load_report(answer(kind)), name).told
+    assert NUMBER.sub("#", shown) == NUMBER.sub("#", found)
+    pairs = [[float(n) for n in NUMBER.findall(text)] for text in (shown, found)]
+    assert pairs[0] == pytest.approx(pairs[1], rel=0.01, abs=2e-4)
+    assert PICTURE.stat().st_size < 20_000
 
 
 def test_a_command_of_the_page_runs_as_it_stands() -> None:

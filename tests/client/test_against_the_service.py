@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,25 @@ def test_arrays_stand_where_files_do(talk: Any) -> None:
     one, two = talk(conversation)
     assert (one["results"]["n"], one["results"]["labels"]) == (60, 3)
     assert [model["name"] for model in two["inputs"]["models"]] == ["old", "new"]
+
+
+def test_charts_come_in_every_form(talk: Any, vectors: Path) -> None:
+    """Listed with their questions, then as SVG, PNG and Vega-Lite; an unknown one is raised."""
+    request = {"kind": "geometry", "inputs": {"vectors": {"path": str(vectors)}}}
+
+    async def conversation(assay: AsyncAssay) -> None:
+        job = await assay.wait(await assay.submit(request))
+        listed = await assay.charts(job)
+        assert [one["name"] for one in listed] == ["spread", "directions", "spectrum"]
+        for one in listed:
+            assert (await assay.chart(job, one["name"])).startswith(b"<svg role=")
+        assert (await assay.chart(job["id"], "spread", "png")).startswith(b"\x89PNG")
+        spec = json.loads(await assay.chart(job, "spread", "vl.json"))
+        assert spec["description"] == listed[0]["text"]
+        with pytest.raises(AssayError, match="did you mean `spread`"):
+            await assay.chart(job, "spred")
+
+    talk(conversation)
 
 
 def test_a_job_is_heard_to_its_end(talk: Any, vectors: Path) -> None:

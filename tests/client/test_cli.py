@@ -664,6 +664,56 @@ def test_reports_can_be_a_summary_or_a_page(ready: FakeServer, assay: Assay) -> 
     assert assay("reports", "job_1", "--markdown", "--json").code == 2
 
 
+def test_charts_are_listed_written_and_named_by_their_file(ready: FakeServer, assay: Assay) -> None:
+    """Without a name the list; as SVG on standard output, or as the file's name ends."""
+    titles = [{"name": "spread", "title": "How far?"}, {"name": "hub", "title": "Which\x1b[31m?"}]
+    ready.on("GET /v1/jobs/job_1/charts", Answer(200, {"items": titles, "drawn": True}))
+    listed = assay("chart", "job_1")
+    assert listed.out.splitlines()[0] == "spread  How far?"
+    assert listed.out.splitlines()[1].startswith("hub     Which")
+    assert "\x1b" not in listed.out
+    assert json.loads(assay("chart", "job_1", "--json").out) == titles
+    for ending, media in (
+        ("svg", "image/svg+xml"), ("png", "image/png"), ("vl.json", "application/json"),
+    ):  # fmt: skip
+        route = f"GET /v1/jobs/job_1/charts/spread.{ending}"
+        ready.on(route, Answer(200, ending.encode(), {"Content-Type": media}))
+        assert assay("chart", "job_1", "spread", "-o", f"deep/x.{ending}").code == 0
+        assert Path(f"deep/x.{ending}").read_bytes() == ending.encode()
+    assert assay("chart", "job_1", "spread").out == "svg"
+    for words in (
+        ("spread", "-o", "x.pdf"), ("-o", "x.svg"), ("spread", "--json"),
+    ):  # fmt: skip
+        assert assay("chart", "job_1", *words).code == 2
+
+
+def test_a_chart_that_is_not_there_says_where_the_list_is(ready: FakeServer, assay: Assay) -> None:
+    route = "GET /v1/jobs/job_1/charts/spred.svg"
+    ready.on(route, problem(404, "unknown-chart", "There is none; did you mean `spread`?"))
+    ran = assay("chart", "job_1", "spred")
+    assert (ran.code, ran.err.splitlines()[-1]) == (
+        4, "next: `assay chart JOB_ID` lists what there is",
+    )  # fmt: skip
+    ready.on(route, Answer(200, b"<html>", {"Content-Type": "text/html"}))
+    assert "unexpected-answer" in assay("chart", "job_1", "spred").err
+
+
+def test_a_check_may_leave_its_charts(ready: FakeServer, vectors: Path, assay: Assay) -> None:
+    """One SVG for each, beside the report on standard output."""
+    items = [{"name": "spread", "title": "How far?"}, {"name": "rows", "title": "Which?"}]
+    ready.on("GET /v1/jobs/job_1/charts", Answer(200, {"items": items, "drawn": True}))
+    for one in items:
+        ready.on(
+            f"GET /v1/jobs/job_1/charts/{one['name']}.svg",
+            Answer(200, one["name"].encode(), {"Content-Type": "image/svg+xml"}),
+        )
+    ran = assay("check", "geometry", "--vectors", "rows.npy", "--charts", "drawn", "--json")
+    assert (ran.code, ran.out.encode()) == (0, STORED)
+    assert {file.name: file.read_bytes() for file in Path("drawn").iterdir()} == {
+        "spread.svg": b"spread", "rows.svg": b"rows",
+    }  # fmt: skip
+
+
 POINT = {
     "job": "job_1", "kind": "geometry", "kind_version": 1, "created_at": "2026-01-02T03:04:05Z",
     "tags": {}, "inputs": {}, "cached": False, "digest": "b" * 64,

@@ -102,6 +102,8 @@ async def main():
         perform(services, job["id"])
         found["job"] = (await door.get(job["links"]["self"])).json()
         found["report"] = (await door.get(job["links"]["report"])).json()
+        found["charts"] = (await door.get(job["links"]["self"] + "/charts")).json()
+        found["chart"] = (await door.get(found["charts"]["items"][0]["links"]["vega_lite"])).json()
         wrong = {**body, "params": {"gain": 0}}
         found["refused"] = (await door.post("/v1/jobs", json=wrong)).json()
         short = {**body, "inputs": {"sounds": {"vectors": [[1.0, 2.0]]}}}
@@ -209,6 +211,19 @@ def test_it_runs_and_reports(seen: dict[str, Any]) -> None:
     assert report["inputs"]["rooms"]["column"] == "room"
     assert [fault["pointer"] for fault in seen["refused"]["errors"]] == ["/params/gain"]
     assert seen["short"]["code"] == "too-few-rows"
+
+
+def test_it_has_a_chart(seen: dict[str, Any]) -> None:
+    """Of its measures, scale by scale, though it declares none; what is null is in no picture."""
+    (listed,) = seen["charts"]["items"]
+    assert "15" in listed["text"]
+    points = [
+        row
+        for layer in seen["chart"]["layer"]
+        if layer["mark"]["type"] == "point"
+        for row in layer["data"]["values"]
+    ]
+    assert [(row["row"], row["value"]) for row in points] == [("peak", 15.0)]
 
 
 def test_a_gate_judges_it(seen: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from assay_client.cli import run as assay
 from service.errors import InvalidRequest, SourceDenied
 from service.gating import read_gate, run_gate
 from service.operations import Services, perform
-from workers.local import gate, run, wanted
+from workers.local import charts, gate, run, wanted
 
 ROOT = Path(__file__).parent.parent.parent
 POLICY = ROOT / "examples/policies/index_precision.yaml"
@@ -120,3 +120,15 @@ def test_a_store_is_not_read_here(tmp_path: Path) -> None:
     source = {"kind": "npy", "connection": "lake", "path": "a.npy"}
     with pytest.raises(SourceDenied):
         run({"kind": "geometry", "inputs": {"vectors": {"source": source}}}, tmp_path, told)
+
+
+def test_charts_of_a_report_are_drawn_here(tables: Path) -> None:
+    """The same as `assay check --local --charts` writes, one file for each."""
+    inputs = {"vectors": {"path": "rows.npy"}}
+    report = run({"kind": "geometry", "inputs": inputs}, tables, told)
+    drawn = charts(report)
+    assert list(drawn) == ["spread", "directions", "spectrum"]
+    folder = tables / "drawn"
+    words = ["check", "geometry", "--vectors", str(tables / "rows.npy"), "--local"]
+    assert assay([*words, "--charts", str(folder), "--json"]) == 0
+    assert {file.stem: file.read_bytes() for file in folder.iterdir()} == drawn
