@@ -76,7 +76,7 @@ async def _record(services: Services, client: httpx.AsyncClient) -> dict[str, di
     found["charts"] = entry("/v1/jobs/{job_id}/charts", "get", await client.get(f"{here}/charts"))
     for name, ending in (("chart", "vl.json"), ("chart_svg", "svg")):
         chart = await client.get(f"{here}/charts/gap.{ending}")
-        found[name] = entry(f"/v1/jobs/{{job_id}}/charts/{{name}}.{ending}", "get", chart)
+        found[name] = entry(f"/v1/jobs/{{job_id}}/charts/{{chart}}.{ending}", "get", chart)
     summary = await client.get(f"{here}/report", headers={"Accept": "text/markdown"})
     found["report_summary"] = entry("/v1/jobs/{job_id}/report", "get", summary)
     over_time = {"kind": "cosine_floor", "measure": ["raw.gap", "raw.floor"]}

@@ -87,41 +87,43 @@ def list_charts(
 
 
 @router.get(
-    "/{job_id}/charts/{name}.vl.json",
+    "/{job_id}/charts/{chart}.vl.json",
     response_class=Response,
     responses={**_content("application/json", {"type": "object"}), **guarded(*MISSING)},
 )
 def get_specification(
-    request: Request, job_id: JobId, name: Name, services: Use, caller: Reader
+    request: Request, job_id: JobId, chart: Name, services: Use, caller: Reader
 ) -> Response:
     """A chart as a Vega-Lite specification, which holds its own numbers: any Vega-Lite draws it."""
-    return conditional(request, orjson.dumps(_picture(services, caller.project, job_id, name).spec))
+    return conditional(
+        request, orjson.dumps(_picture(services, caller.project, job_id, chart).spec)
+    )
 
 
 @router.get(
-    "/{job_id}/charts/{name}.svg",
+    "/{job_id}/charts/{chart}.svg",
     response_class=Response,
     responses={**_content(MEDIA["svg"], {"type": "string"}), **guarded(*DRAWN)},
 )
 def get_svg(
-    request: Request, job_id: JobId, name: Name, services: Use, draw: Draw, caller: Reader
+    request: Request, job_id: JobId, chart: Name, services: Use, draw: Draw, caller: Reader
 ) -> Response:
     """A chart as SVG, which says in words what it shows and loads nothing."""
-    return _drawn(request, draw, _picture(services, caller.project, job_id, name), "svg")
+    return _drawn(request, draw, _picture(services, caller.project, job_id, chart), "svg")
 
 
 @router.get(
-    "/{job_id}/charts/{name}.png",
+    "/{job_id}/charts/{chart}.png",
     response_class=Response,
     responses={
         **_content(MEDIA["png"], {"type": "string", "format": "binary"}), **guarded(*DRAWN),
     },
 )  # fmt: skip
 def get_png(
-    request: Request, job_id: JobId, name: Name, services: Use, draw: Draw, caller: Reader
+    request: Request, job_id: JobId, chart: Name, services: Use, draw: Draw, caller: Reader
 ) -> Response:
     """A chart as PNG, with two pixels for each of the SVG."""
-    return _drawn(request, draw, _picture(services, caller.project, job_id, name), "png")
+    return _drawn(request, draw, _picture(services, caller.project, job_id, chart), "png")
 
 
 def _picture(services: Services, project: str, job_id: str, name: str) -> Picture:

@@ -96,7 +96,7 @@ def test_open_routes_need_no_key(method: str, path: str, knock: Any, tmp_path: P
 
 @pytest.fixture
 def ours(door_of: Any, npy: Any, services: Services, waiting: list[str]) -> dict[str, str]:
-    """Ids of one project: a dataset, a job with its report, a gate that passed, a baseline."""
+    """Ids of one project: a dataset, a job with its report and a chart, a gate that passed, a baseline."""
     door = door_of("search", Scope.admin)
     rows = npy(np.random.default_rng(1).normal(size=(9, 3)))
     dataset = door.post("/v1/datasets", content=rows, headers=NPY).json()["id"]
@@ -111,7 +111,13 @@ def ours(door_of: Any, npy: Any, services: Services, waiting: list[str]) -> dict
     perform(services, waiting.pop())
     gate = door.post("/v1/gates", json={"policy": policy, "inputs": {"rows": bound}}).json()["id"]
     assert door.send("PUT", "/v1/baselines/prod", json=bound).status_code == 200
-    return {"dataset_id": dataset, "job_id": job, "gate_id": gate, "name": "prod"}
+    return {
+        "dataset_id": dataset,
+        "job_id": job,
+        "gate_id": gate,
+        "name": "prod",
+        "chart": "spread",
+    }
 
 
 @pytest.mark.parametrize(("method", "path"), OWNED, ids=" ".join)
