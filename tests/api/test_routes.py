@@ -96,7 +96,7 @@ def test_open_routes_need_no_key(method: str, path: str, knock: Any, tmp_path: P
 
 @pytest.fixture
 def ours(door_of: Any, npy: Any, services: Services, waiting: list[str]) -> dict[str, str]:
-    """Ids of one project: a dataset, a job with its report and a chart, a gate that passed, a baseline."""
+    """Ids of one project: a dataset, a job, a chart of its report, a gate that passed, a baseline."""
     door = door_of("search", Scope.admin)
     rows = npy(np.random.default_rng(1).normal(size=(9, 3)))
     dataset = door.post("/v1/datasets", content=rows, headers=NPY).json()["id"]
