@@ -14,6 +14,7 @@ from assay_client.flows import Flows, Heard, id_of
 from assay_client.located import Json
 from assay_client.payload import Array, payload
 from assay_client.records import (
+    CHART_FORMATS,
     Baseline,
     BaselineHistory,
     Dataset,
@@ -218,19 +219,21 @@ class Assay(Client):
 
     def report_markdown(self, job: str | Job) -> bytes:
         """The summary of a report for a pull request."""
-        return self._run(self._flows.report_as(job, "text/markdown"))
+        return self._run(self._flows.fetched("text/markdown", "jobs", id_of(job), "report"))
 
     def report_html(self, job: str | Job) -> bytes:
         """A report as a page to read, which needs nothing else."""
-        return self._run(self._flows.report_as(job, "text/html"))
+        return self._run(self._flows.fetched("text/html", "jobs", id_of(job), "report"))
 
     def charts(self, job: str | Job) -> list[Json]:
         """The charts of a report: name, title, what each says in words, links."""
-        return self._run(self._flows.charts(job))
+        page = self._run(self._flows.get(dict, "jobs", id_of(job), "charts"))
+        return list(page["items"])
 
     def chart(self, job: str | Job, name: str, format: str = "svg") -> bytes:
         """A chart of a report as `svg`, as `png`, or as its Vega-Lite specification, `vl.json`."""
-        return self._run(self._flows.chart(job, name, format))
+        media_type, file = CHART_FORMATS.get(format, "*/*"), f"{name}.{format}"
+        return self._run(self._flows.fetched(media_type, "jobs", id_of(job), "charts", file))
 
     def history(
         self,

@@ -14,6 +14,7 @@ from assay_client.flows import Heard, id_of
 from assay_client.located import Json
 from assay_client.payload import payload
 from assay_client.records import (
+    CHART_FORMATS,
     Baseline,
     BaselineHistory,
     Dataset,
@@ -159,16 +160,18 @@ class AsyncAssay(Client):
         return await self._run(self._flows.report_bytes(job))
 
     async def report_markdown(self, job: str | Job) -> bytes:
-        return await self._run(self._flows.report_as(job, "text/markdown"))
+        return await self._run(self._flows.fetched("text/markdown", "jobs", id_of(job), "report"))
 
     async def report_html(self, job: str | Job) -> bytes:
-        return await self._run(self._flows.report_as(job, "text/html"))
+        return await self._run(self._flows.fetched("text/html", "jobs", id_of(job), "report"))
 
     async def charts(self, job: str | Job) -> list[Json]:
-        return await self._run(self._flows.charts(job))
+        page = await self._run(self._flows.get(dict, "jobs", id_of(job), "charts"))
+        return list(page["items"])
 
     async def chart(self, job: str | Job, name: str, format: str = "svg") -> bytes:
-        return await self._run(self._flows.chart(job, name, format))
+        media_type, file = CHART_FORMATS.get(format, "*/*"), f"{name}.{format}"
+        return await self._run(self._flows.fetched(media_type, "jobs", id_of(job), "charts", file))
 
     async def history(
         self,

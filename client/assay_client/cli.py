@@ -89,10 +89,7 @@ def check(
     if out is not None:
         refuse_unwritable(out / "report.json")
     try:
-        if local:
-            data = _run_local(body, base, charts)
-        else:
-            data = _run_remote(body, base, server, charts)
+        data = _run_local(body, base, charts) if local else _run_remote(body, base, server, charts)
     except AssayError as error:
         error.kind = body["kind"]
         raise

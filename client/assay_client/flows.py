@@ -29,16 +29,7 @@ from assay_client.located import Json
 from assay_client.payload import Payload, content_type_of, payload, refuse_columns
 from assay_client.problems import AssayError
 from assay_client.progress import queued
-from assay_client.records import (
-    CHART_FORMATS,
-    Baseline,
-    Dataset,
-    Event,
-    GateRun,
-    Job,
-    Policy,
-    Report,
-)
+from assay_client.records import Baseline, Dataset, Event, GateRun, Job, Policy, Report
 from assay_client.steps import Flow, HangUp, Hear, Pause, Send, UploadProgress, Work
 from assay_client.values import missing_vectors
 
@@ -250,23 +241,10 @@ class Flows:
     def report_bytes(self, job: str | Mapping[str, Any]) -> Flow[bytes]:
         return (yield from self.report_answer(job)).content
 
-    def report_as(self, job: str | Mapping[str, Any], media_type: str) -> Flow[bytes]:
-        """A report as something people read."""
-        path = path_of("jobs", id_of(job), "report")
-        answer = yield from self._exchange(Send("GET", path, {"Accept": media_type}))
+    def fetched(self, media_type: str, *parts: str) -> Flow[bytes]:
+        """What stands at a path, in this media type."""
+        answer = yield from self._exchange(Send("GET", path_of(*parts), {"Accept": media_type}))
         if answer.headers.get("Content-Type", "").partition(";")[0] != media_type:
-            raise unexpected(answer)
-        return answer.content
-
-    def charts(self, job: str | Mapping[str, Any]) -> Flow[list[Json]]:
-        path = path_of("jobs", id_of(job), "charts")
-        return items_of((yield from self._exchange(Send("GET", path))), dict)
-
-    def chart(self, job: str | Mapping[str, Any], name: str, format: str) -> Flow[bytes]:
-        """One chart, in the media type its format has."""
-        path = path_of("jobs", id_of(job), "charts", f"{name}.{format}")
-        answer = yield from self._exchange(Send("GET", path))
-        if answer.headers.get("Content-Type", "").partition(";")[0] != CHART_FORMATS.get(format):
             raise unexpected(answer)
         return answer.content
 
