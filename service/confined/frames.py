@@ -44,6 +44,8 @@ class Found:
     vector: str | None = None
     id: str | None = None
     lossy: bool = False
+    normalises: bool | None = None
+    """Whether rows were brought to length one before they were kept."""
 
 
 @dataclass(frozen=True)

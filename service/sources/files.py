@@ -69,6 +69,7 @@ def open_source(reference: FileReference, connection: Connection) -> Iterator[Op
                     "vector": found.vector,
                     "id": found.id,
                     "lossy": found.lossy,
+                    "normalises_on_write": found.normalises,
                 }
             )
             yield Opened(
