@@ -151,6 +151,8 @@ def read(services: Services, job: Job, value: SourceRef, tell: Tell) -> DatasetR
         with services.sources.open(project, value.source, tell) as opened:
             for done in _written(opened.pages, writer):
                 tell("import", done, max(done, opened.count or 0))
+                if opened.count is not None and done > opened.count:
+                    break  # a store that repeats itself may do so for ever
             after = opened.recount()
         refuse_gaps(opened, writer, after)
         about = _about(opened, writer, after)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,31 @@ def test_a_source_that_does_not_give_each_row_once_leaves_nothing(
     assert job.problem.code == code
     assert told in job.problem.detail
     assert services.datasets.page("default", 10, None).items == []
+
+
+def test_a_store_that_repeats_itself_for_ever_is_not_read_for_ever(services: Services) -> None:
+    given = [0]
+
+    def pages() -> Iterator[SourcePage]:
+        while given[0] < 1000:
+            given[0] += 2
+            yield SourcePage(["a", "b"], np.ones((2, 2), np.float32))
+
+    about = Provenance(kind="milvus", connection="prod", location="docs")
+
+    class Endless(Store):
+        @contextmanager
+        def open(self, project: str, reference: Any, tell: Any) -> Iterator[Opened]:
+            yield Opened(5, about, pages(), lambda: 5)
+
+    on = replace(services, sources=Endless([], []))
+    job = import_dataset(on, "default", SourceRef.model_validate({"source": SOURCE}), "docs")
+    fetch(on, job.id)
+    problem = on.jobs.get("default", job.id).problem
+    assert problem is not None
+    assert problem.code == SourceInconsistent.code
+    assert "fetched 6, distinct 2, repeated 4" in problem.detail
+    assert given[0] <= 8
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """
-Milvus: `query_iterator`, in the order of primary keys.
+Milvus: pages of a query in the order of primary keys, as of one moment where the server keeps it.
+
+The library's `query_iterator` writes an id into its next filter as it is, so that one with a quotation
+mark ends the filter early: pages are asked for here instead.
 
 The password of a connection is a token or, with a user, the user's. Options: `database`, `verify` (a
 file of certificates), `server_name`.
@@ -10,11 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import grpc
 from pymilvus import DataType, MilvusClient, MilvusException
 
-from service.errors import AssayError, InvalidRequest, SourceUnreachable
+from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
 from service.model import Label
 from service.ports import Opened
 from service.source_page import SourcePage
@@ -25,6 +29,9 @@ from service.sources.rows import Paging, conditions, retold, unknown
 
 PORT = 19530
 LARGEST_BATCH = 16_384
+MOMENT = "iterator_session_ts"
+"""What the library calls the moment a first page was read at."""
+ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
 NUMBERS = (
     DataType.INT8,
     DataType.INT16,
@@ -33,6 +40,11 @@ NUMBERS = (
     DataType.FLOAT,
     DataType.DOUBLE,
 )
+NOT_LOADED = 101
+NOT_ALLOWED = (1400, 1401, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+NOT_ACCEPTED = (6, 1100)
+BUSY = (8, 9, grpc.StatusCode.RESOURCE_EXHAUSTED)
+"""Codes of a server, or where it has said none, those of gRPC."""
 FAILURES = (MilvusException, grpc.RpcError, OSError)
 
 
@@ -106,7 +118,14 @@ class _Fields:
             raise InvalidRequest(
                 f"Field `{column}` is of type {DataType(kind).name}, its value in `where` is not."
             )
-        return json.dumps(value, ensure_ascii=False)
+        return _text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _text(value: str) -> str:
+    """A constant; characters but these stand for themselves, and not every server reads \\u."""
+    for letter, written in ESCAPED.items():
+        value = value.replace(letter, written)
+    return f'"{value}"'
 
 
 def _connect(connection: Connection) -> MilvusClient:
@@ -150,27 +169,31 @@ def _pages(
     told: Callable[[Exception], AssayError],
 ) -> Iterator[SourcePage]:
     paging = Paging("<f4", reference.columns, fields.dimensions)
+    limit = min(paging.rows(reference.page_rows), LARGEST_BATCH)
+    after = ""
+    as_of: dict[str, Any] = {"iterator": "True", "reduce_stop_for_best": "True"}
     with retold(told, *FAILURES):
-        pages = store.query_iterator(
-            reference.collection,
-            batch_size=min(paging.rows(reference.page_rows), LARGEST_BATCH),
-            filter=chosen,
-            output_fields=[fields.id, reference.vector, *reference.columns],
-            consistency_level="Strong",
-        )
-    try:
-        while True:
-            with retold(told, *FAILURES):
-                rows = pages.next()
-            if not rows:
-                return
-            yield paging.page(
-                [row[fields.id] for row in rows],
-                [row.get(reference.vector) for row in rows],
-                {column: [row.get(column) for row in rows] for column in reference.columns},
+        as_of["collection_id"] = store.describe_collection(reference.collection)["collection_id"]
+    while True:
+        with retold(told, *FAILURES):
+            rows = store.query(
+                reference.collection,
+                filter=" and ".join(f"({part})" for part in (after, chosen) if part),
+                output_fields=[fields.id, reference.vector, *reference.columns],
+                limit=limit,
+                consistency_level="Strong",
+                **as_of,
             )
-    finally:
-        pages.close()
+        if not rows:
+            return
+        if moment := (rows.extra or {}).get(MOMENT, 0):
+            as_of["guarantee_timestamp"] = moment
+        after = f"{fields.id} > {fields.literal(fields.id, rows[-1][fields.id])}"
+        yield paging.page(
+            [row[fields.id] for row in rows],
+            [row.get(reference.vector) for row in rows],
+            {column: [row.get(column) for row in rows] for column in reference.columns},
+        )
 
 
 def _filter(reference: MilvusReference, fields: _Fields) -> str:
@@ -188,9 +211,25 @@ def _filter(reference: MilvusReference, fields: _Fields) -> str:
 
 def _problem(connection: Connection) -> Callable[[Exception], AssayError]:
     def tell(error: Exception) -> AssayError:
+        code: Any = error.code if isinstance(error, MilvusException) else None
+        if code in NOT_ALLOWED:
+            return SourceDenied(f"Milvus refuses the user of connection `{connection.name}`.")
+        if code == NOT_LOADED:
+            return InvalidRequest(
+                "The collection is not loaded in Milvus (released, or still loading); load it there "
+                "(`load_collection`) and import again."
+            )
+        if code in NOT_ACCEPTED:
+            return InvalidRequest("Milvus does not accept `where`: a value does not fit its field.")
+        if code in BUSY:
+            return SourceUnreachable(
+                f"Milvus at connection `{connection.name}` takes no more queries for now (rate limit); "
+                "import again later."
+            )
+        said = f" (code {code})" if isinstance(code, int) else ""
         return SourceUnreachable(
             f"Milvus at connection `{connection.name}` does not answer, does not accept the "
-            "connection's user, or broke off."
+            f"connection's user, or broke off{said}."
         )
 
     return tell
