@@ -1,6 +1,9 @@
 """
 Chroma, by its HTTP interface of version 2: `get` by limit and offset, in the order of insertion.
 
+A record that goes moves all behind it to the front, and a page leaves one out: ids are listed
+before and after, and all three sequences have to be the same.
+
 The password of a connection is its token (option `header`: `authorization` or `x-chroma-token`) or,
 with a user, that of basic authentication. Options: `tenant`, `database`, `verify` (a file of
 certificates).
@@ -8,6 +11,7 @@ certificates).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +20,13 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
+from service.errors import (
+    AssayError,
+    InvalidRequest,
+    SourceDenied,
+    SourceInconsistent,
+    SourceUnreachable,
+)
 from service.model import Label
 from service.ports import Opened
 from service.source_page import SourcePage
@@ -40,8 +50,16 @@ def open_source(reference: ChromaReference, connection: Connection) -> Iterator[
     with _connect(connection) as client:
         store = _Collection(client, connection, reference.collection)
         cosine = store.space == "cosine"
+        before = store.listed(chosen)
+
+        def recount() -> int:
+            after = store.listed(chosen)
+            if after.count == before.count:
+                after.refuse_unless(before)
+            return after.count
+
         yield Opened(
-            count=store.count(chosen),
+            count=before.count,
             about=Provenance(
                 kind="chroma",
                 connection=reference.connection,
@@ -52,9 +70,31 @@ def open_source(reference: ChromaReference, connection: Connection) -> Iterator[
                 normalises_on_write=False,
                 lossy=cosine,
             ),
-            pages=_pages(store, reference, chosen),
-            recount=lambda: store.count(chosen),
+            pages=_pages(store, reference, chosen, before),
+            recount=recount,
         )
+
+
+class _Sequence:
+    """Which ids came, in which order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._digest = hashlib.sha256()
+
+    def add(self, ids: list[str]) -> None:
+        self.count += len(ids)
+        for one in ids:
+            written = one.encode()
+            self._digest.update(len(written).to_bytes(8) + written)
+
+    def refuse_unless(self, other: _Sequence) -> None:
+        """SourceInconsistent unless the other is the same."""
+        if self._digest.digest() != other._digest.digest():
+            raise SourceInconsistent(
+                "The collection changed while it was read: records were added, removed, or came in "
+                "another order. Import again while nothing is written to it."
+            )
 
 
 class _Collection:
@@ -76,14 +116,12 @@ class _Collection:
             index = found["configuration_json"]
             self.space = (index.get("hnsw") or index.get("spann") or {}).get("space", "l2")
 
-    def count(self, chosen: Clause | None) -> int:
-        """Rows that are chosen; Chroma counts all of them only, others are listed by id."""
-        if chosen is None:
-            return int(self._read(self._send("GET", f"{self.id}/count")))
-        count = 0
-        while listed := self.get(chosen, [], LISTED, count)["ids"]:
-            count += len(listed)
-        return count
+    def listed(self, chosen: Clause | None) -> _Sequence:
+        """The ids of all rows that are chosen."""
+        ids = _Sequence()
+        while some := self.get(chosen, [], LISTED, ids.count)["ids"]:
+            ids.add(some)
+        return ids
 
     def get(self, chosen: Clause | None, include: list[str], limit: int, offset: int) -> Clause:
         body = {"where": chosen, "include": include, "limit": limit, "offset": offset}
@@ -126,16 +164,19 @@ def _headers(connection: Connection) -> dict[bytes, bytes]:
 
 
 def _pages(
-    store: _Collection, reference: ChromaReference, chosen: Clause | None
+    store: _Collection, reference: ChromaReference, chosen: Clause | None, before: _Sequence
 ) -> Iterator[SourcePage]:
     paging = Paging("<f4", reference.columns, store.dimension)
     include = ["embeddings", "metadatas"] if reference.columns else ["embeddings"]
-    offset, limit = 0, paging.rows(reference.page_rows)
+    read, limit = _Sequence(), paging.rows(reference.page_rows)
     while True:
-        got = store.get(chosen, include, limit, offset)
+        got = store.get(chosen, include, limit, read.count)
         ids = got["ids"]
         if not ids:
+            if read.count == before.count:
+                read.refuse_unless(before)
             return
+        read.add(ids)
         metadata = got.get("metadatas") or [None] * len(ids)
         yield paging.page(
             ids,
@@ -145,7 +186,6 @@ def _pages(
                 for column in reference.columns
             },
         )
-        offset += len(ids)
 
 
 def _filter(reference: ChromaReference) -> Clause | None:

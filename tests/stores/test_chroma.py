@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, SourceInconsistent
+from service.sources.chroma import _Collection
 from tests.stores import servers
-from tests.stores.loading import Chroma, Table, read
+from tests.stores.loading import Chroma, Table, opened, read
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +64,47 @@ def test_counting_of_chosen_rows_goes_page_by_page(
     where = [{"column": "n", "op": "<", "value": 30}]
     found = read(store.connection, {**store.reference("counted"), "where": where})
     assert found.opened.count == found.recounted == len(found.ids) == 30
+
+
+@pytest.mark.parametrize("at", ["listing", "reading"])
+def test_a_record_that_goes_while_another_comes_loses_no_row_in_silence(
+    at: str, store: Chroma, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = list(rows("debian_pairs/minilm_doc")[:40])
+    name = f"moving_{at}"
+    store.load(name, Table(written))
+    collection = store.client.get(f"collections/{name}").json()["id"]
+
+    def swap() -> None:
+        store.client.post(f"collections/{collection}/delete", json={"ids": ["000003"]})
+        body = {"ids": ["new"], "embeddings": [written[0].tolist()]}
+        store.client.post(f"collections/{collection}/add", json=body).raise_for_status()
+
+    plain, asked = _Collection.get, [0]
+
+    def get(self: Any, chosen: Any, include: list[str], limit: int, offset: int) -> Any:
+        answer = plain(self, chosen, include, limit, offset)
+        if bool(include) is (at == "reading"):
+            asked[0] += 1
+            if asked[0] == 1:
+                swap()
+        return answer
+
+    monkeypatch.setattr(_Collection, "get", get)
+    monkeypatch.setattr("service.sources.chroma.LISTED", 10)
+    with pytest.raises(SourceInconsistent, match="changed while it was read"):
+        read(store.connection, {**store.reference(name), "page_rows": 10})
+
+
+def test_a_record_written_again_after_the_reading_is_noticed(store: Chroma, rows: Any) -> None:
+    written = list(rows("debian_pairs/minilm_doc")[:40])
+    store.load("again", Table(written))
+    collection = store.client.get("collections/again").json()["id"]
+    with opened(store.connection, store.reference("again")) as source:
+        assert sum(len(page) for page in source.pages) == 40
+        assert source.recount() == 40
+        store.client.post(f"collections/{collection}/delete", json={"ids": ["000003"]})
+        body = {"ids": ["000003"], "embeddings": [written[0].tolist()]}
+        store.client.post(f"collections/{collection}/add", json=body).raise_for_status()
+        with pytest.raises(SourceInconsistent):
+            source.recount()
