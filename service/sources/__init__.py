@@ -36,6 +36,20 @@ SOURCES: dict[str, str] = {
     "arrow": "service.sources.files:open_source",
     "faiss": "service.sources.files:open_source",
 }
+FILES = ("file", "https", "http", "s3", "gs", "az")
+SCHEMES: dict[str, tuple[str, ...]] = {
+    "pgvector": ("postgresql", "postgres"),
+    "qdrant": ("https", "http", "file"),
+    "chroma": ("https", "http"),
+    "milvus": ("https", "http"),
+    "lancedb": ("file", "s3", "gs", "az"),
+    "redis": ("redis", "rediss"),
+    "npy": FILES,
+    "parquet": FILES,
+    "arrow": FILES,
+    "faiss": FILES,
+}
+"""Addresses each kind is for; to any other it could send a password in its own, unprotected way."""
 
 
 class NamedSources:
@@ -76,7 +90,21 @@ class NamedSources:
                 f"There is no connection `{reference.connection}` here; the operator names them in "
                 "ASSAY_CONNECTIONS_FILE."
             )
+        _refuse_scheme(found, getattr(reference, "kind", ""))
         return found.at(self._scratch, self._largest_bytes)
+
+
+def _refuse_scheme(connection: Connection, kind: str) -> None:
+    scheme = connection.parts.scheme
+    if scheme in SCHEMES[kind]:
+        return
+    able = ", ".join(f"`{one}`" for one, schemes in SCHEMES.items() if scheme in schemes)
+    needed = ", ".join(f"{one}://" for one in SCHEMES[kind])
+    told = f"it can be read as {able}" if able else "no kind of source can be read there"
+    raise InvalidRequest(
+        f"Connection `{connection.name}` has an address that begins with {scheme}://; {told}. "
+        f"`{kind}` needs one that begins with {needed}."
+    )
 
 
 @contextmanager

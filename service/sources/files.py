@@ -14,7 +14,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import from_url
 
-from service.errors import Internal, SourceDenied, SourceInconsistent, SourceUnreachable
+from service.errors import Internal, SourceInconsistent, SourceUnreachable
 from service.formats.confined import confined
 from service.formats.npy import npy_rows
 from service.ports import Opened
@@ -31,7 +31,6 @@ from service.source_reference import (
 from service.sources import guard, http
 from service.sources.connection import Connection
 
-OBJECT_STORES = ("s3", "gs", "az")
 SIGNED_FOR = timedelta(minutes=15)
 SETTINGS = ("endpoint", "region", "access_key_id", "secret_access_key", "session_token")
 """Options of a connection that the object store is told."""
@@ -97,9 +96,7 @@ def _open(reference: FileReference, connection: Connection) -> tuple[IO[bytes], 
     if scheme in http.PORTS:
         url = http.below(connection, reference.path)
         return http.fetch(connection, url, http.credentials(connection))
-    if scheme in OBJECT_STORES:
-        return http.fetch(connection, _signed(connection, reference.path), {})
-    raise SourceDenied(f"Connection `{connection.name}` leads to no files (`{scheme}`).")
+    return http.fetch(connection, _signed(connection, reference.path), {})
 
 
 def _signed(connection: Connection, path: str) -> str:

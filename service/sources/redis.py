@@ -87,7 +87,10 @@ class _CheckedTls(redis.SSLConnection, _Checked):
 def _connect(connection: Connection) -> redis.Redis:
     database = connection.parts.path.strip("/") or "0"
     if not database.isdecimal():
-        raise InvalidRequest(f"The address of connection `{connection.name}` ends in a number.")
+        raise InvalidRequest(
+            f"What follows the host in the address of connection `{connection.name}` is to be the "
+            "number of a database, as in redis://host:6379/0."
+        )
     secure = connection.parts.scheme == "rediss"
     tls: dict[str, Any] = {"ssl_ca_certs": connection.options.get("verify")} if secure else {}
     pool = redis.ConnectionPool(

@@ -40,7 +40,6 @@ def on(services: Services, lake: Path, tmp_path: Path) -> Services:
             "theirs": {"url": f"file://{lake}", "projects": ["theirs"]},
             "inside": {"url": "https://127.0.0.1:9/x"},
             "plain": {"url": "http://93.184.216.34/x"},
-            "odd": {"url": "ftp://example.org/x"},
         }
     )
     return replace(services, sources=NamedSources(read_connections(text), tmp_path / "scratch"))
@@ -135,7 +134,6 @@ def test_bfloat16_words_are_widened(lake: Path, record: Any, on: Services) -> No
         ("npy", "cut.npy", "lake", "malformed-payload"),
         ("npy", "x.npy", "inside", "source-denied"),
         ("npy", "x.npy", "plain", "source-denied"),
-        ("npy", "x.npy", "odd", "source-denied"),
     ],
 )
 def test_what_cannot_be_read_fails_the_job_and_leaves_nothing(

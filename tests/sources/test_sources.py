@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import socketserver
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +23,7 @@ from service.ports import Opened
 from service.source_page import SourcePage
 from service.source_reference import Provenance, SourceReference
 from service.sources import SOURCES, NamedSources
-from service.sources.connection import Connection
+from service.sources.connection import Connection, read_connections
 
 SECRET = "s3cr3t-of-the-operator"
 REFERENCE: Any = TypeAdapter(SourceReference).validate_python(
@@ -123,3 +126,91 @@ def test_every_kind_of_reference_has_a_place() -> None:
     assert set(schema["discriminator"]["mapping"]) == set(SOURCES)
     with pytest.raises(AssayError):
         NamedSources({}, Path("scratch")).refuse("p", REFERENCE)
+
+
+MADE_UP: dict[str, dict[str, Any]] = {
+    "pgvector": {"table": "t", "vector": "v", "id": "i"},
+    "qdrant": {"collection": "c"},
+    "chroma": {"collection": "c"},
+    "milvus": {"collection": "c", "vector": "v"},
+    "lancedb": {"table": "t", "vector": "v", "id": "i"},
+    "redis": {"prefix": "p", "vector": "v"},
+    **{kind: {"path": "x"} for kind in ("npy", "parquet", "arrow", "faiss")},
+}
+WIRE = [
+    "postgresql",
+    "postgres",
+    "redis",
+    "rediss",
+    "http",
+    "https",
+    "file",
+    "s3",
+    "gs",
+    "az",
+    "tcp",
+]
+READ_THERE = {
+    "postgresql": {"pgvector"},
+    "postgres": {"pgvector"},
+    "redis": {"redis"},
+    "rediss": {"redis"},
+    "http": {"qdrant", "chroma", "milvus", "npy", "parquet", "arrow", "faiss"},
+    "https": {"qdrant", "chroma", "milvus", "npy", "parquet", "arrow", "faiss"},
+    "file": {"qdrant", "lancedb", "npy", "parquet", "arrow", "faiss"},
+    "s3": {"lancedb", "npy", "parquet", "arrow", "faiss"},
+    "gs": {"lancedb", "npy", "parquet", "arrow", "faiss"},
+    "az": {"lancedb", "npy", "parquet", "arrow", "faiss"},
+    "tcp": set(),
+}
+
+
+@pytest.fixture
+def heard() -> Iterator[tuple[int, list[bytes]]]:
+    """A port of this machine, and what is said to it."""
+    got: list[bytes] = []
+
+    class Ear(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            got.append(b"")
+            self.request.settimeout(1)
+            with suppress(OSError):
+                got.append(self.request.recv(4096))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Ear) as ears:
+        thread = threading.Thread(target=ears.serve_forever, args=(0.01,))
+        thread.start()
+        yield ears.server_address[1], got
+        ears.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("scheme", WIRE)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_kind_that_an_address_is_not_for_is_refused_before_anything_is_dialled(
+    kind: str, scheme: str, heard: tuple[int, list[bytes]], tmp_path: Path
+) -> None:
+    """`postgresql://...?sslmode=verify-full` read as redis would send the password in the clear."""
+    port, got = heard
+    url = f"{scheme}://bob:{SECRET}@127.0.0.1:{port}{tmp_path}?sslmode=verify-full"
+    sources = NamedSources(
+        read_connections(json.dumps({"prod": {"url": url, "private": True, "timeout_s": 2}})),
+        tmp_path,
+    )
+    reference: Any = TypeAdapter(SourceReference).validate_python(
+        {"kind": kind, "connection": "prod", **MADE_UP[kind]}
+    )
+    if kind in READ_THERE[scheme]:
+        sources.refuse("p", reference)
+        return
+    for ask in (
+        lambda: sources.refuse("p", reference),
+        lambda: sources.open("p", reference, lambda *told: None).__enter__(),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            ask()
+        assert f"begins with {scheme}://" in caught.value.detail
+        assert all(f"`{able}`" in caught.value.detail for able in READ_THERE[scheme])
+        assert SECRET not in caught.value.detail
+    assert got == []
+    assert list(tmp_path.iterdir()) == []
