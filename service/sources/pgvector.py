@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import compress
+from math import isfinite
 from struct import Struct
 from typing import Any
 
@@ -35,14 +37,24 @@ CASTS = {
     "int8": "int8",
     "float4": "float8",
     "float8": "float8",
-    "numeric": "float8",
+    "numeric": "numeric",
     "bool": "bool",
 }
+
+
+def _number(cell: bytes) -> float | str:
+    """A decimal number as the float that is written so; as its text where there is none."""
+    text = cell.decode()
+    nearest = float(text)
+    return nearest if not isfinite(nearest) or Decimal(repr(nearest)) == Decimal(text) else text
+
+
 CELLS: dict[str, Callable[[bytes], Any]] = {
     "text": bytes.decode,
     "int8": lambda cell: Struct(">q").unpack(cell)[0],
     "float8": lambda cell: Struct(">d").unpack(cell)[0],
     "bool": lambda cell: cell != b"\0",
+    "numeric": _number,
 }
 """How a cell of each type is read."""
 COLUMNS = """
@@ -59,6 +71,7 @@ VERSIONS = """
 SELECT current_setting('server_version'),
   (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 """
+CANCELLED = "57014"
 Told = Callable[[Exception], AssayError]
 OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "in": "IN"}
 
@@ -147,14 +160,17 @@ def _table(session: Session, reference: PgvectorReference) -> _Table:
         raise InvalidRequest(
             f"Column `{reference.vector}` is of type `{kind}`; only `vector` and `halfvec` are read."
         )
-    casts = ["text", *(CASTS.get(types[column], "text") for column in reference.columns)]
-    cells = (f"{named[column]}::{cast}" for column, cast in zip(asked[1:], casts, strict=True))
+    read = ["text", *(CASTS.get(types[column], "text") for column in reference.columns)]
+    cells = [
+        f"{named[column]}::{'text' if kind == 'numeric' else kind}"
+        for column, kind in zip(asked[1:], read, strict=True)
+    ]
     return _Table(
         rows=f"FROM {place} AS source",
         where=f"WHERE {_filter(reference)}",
         order=f"ORDER BY source.{named[reference.id]}",
         chosen=", ".join([named[reference.vector], *cells]),
-        types=casts,
+        types=read,
         dtype=DTYPES[kind],
         dimensions=declared.get(reference.vector),
     )
@@ -246,6 +262,8 @@ def _connecting(connection: Connection) -> Told:
             return SourceDenied(
                 f"PostgreSQL refuses the user or the password of connection `{connection.name}`."
             )
+        if state == CANCELLED:
+            return _too_long(connection)
         if state == "3D000":
             return SourceUnreachable(
                 f"There is no database at connection `{connection.name}` as its address names."
@@ -262,6 +280,8 @@ def _reading(connection: Connection, blame: str) -> Told:
             return SourceDenied(
                 f"The user of connection `{connection.name}` may not read this table."
             )
+        if state == CANCELLED:
+            return _too_long(connection)
         if state.startswith(("22", "42")):
             return InvalidRequest(f"{blame} (error {state}).")
         return _broken(connection)
@@ -272,6 +292,14 @@ def _reading(connection: Connection, blame: str) -> Told:
 def _state(error: Exception) -> str:
     """PostgreSQL's five characters for what happened; empty if it has said nothing."""
     return str(error.args[0].get("C", "")) if isinstance(error, DatabaseError) else ""
+
+
+def _too_long(connection: Connection) -> SourceUnreachable:
+    return SourceUnreachable(
+        f"PostgreSQL ended a query of connection `{connection.name}`: it was cancelled, or took longer "
+        "than `statement_timeout` lets it. Raise that for the connection's user (ALTER ROLE ... SET "
+        "statement_timeout), or read fewer rows."
+    )
 
 
 def _broken(connection: Connection) -> SourceUnreachable:

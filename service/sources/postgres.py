@@ -32,6 +32,15 @@ OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "application_name")
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 SESSION = {"client_encoding": "UTF8", "standard_conforming_strings": "on"}
 """Settings of a session; by the second a text is closed by a quotation mark alone."""
+WRITTEN = {
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "lc_monetary": "C",
+}
+"""How values are written as text, whatever a role or database has set: ids and labels depend on it."""
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 PIECE_BYTES = 1 << 18
 PIECES = 4
@@ -65,6 +74,10 @@ class Session:
                 startup_params=SESSION,
             )
             self._link.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            for setting, value in WRITTEN.items():
+                self._link.run(
+                    "SELECT set_config(:setting, :value, true)", setting=setting, value=value
+                )
         except BaseException:
             plain.close()
             self._line.close()

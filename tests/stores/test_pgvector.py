@@ -372,3 +372,66 @@ def test_pages_are_bounded_in_bytes(
     monkeypatch.setattr("service.sources.pgvector.PAGE_BYTES", 10 * 384 * 4)
     store.load("wide", Table(vectors[:25]), kind="vector(384)")
     assert read(store.connection, store.reference("wide")).pages == [10, 10, 5]
+
+
+def test_ids_and_labels_are_written_alike_whatever_the_role_has_set(store: Pgvector) -> None:
+    execute(
+        store,
+        "CREATE TABLE written (id float8, embedding vector(1), at timestamptz, day date, "
+        "span interval, raw bytea, f float8)",
+        "INSERT INTO written VALUES (0.1::float8 + 0.2::float8, '[1]', '2024-03-01 01:00+02', "
+        "'2024-03-01', '1 day 2 hours', '\\x00ff', 0.1::float8 + 0.2::float8)",
+        "INSERT INTO written VALUES (0.3, '[2]')",
+    )
+    reference = {**store.reference("written"), "columns": ["at", "day", "span", "raw", "f"]}
+    plain = read(store.connection, reference)
+    settings = ["DateStyle = German", "extra_float_digits = 0", "bytea_output = escape"]
+    settings += ["IntervalStyle = iso_8601", "TimeZone = 'Asia/Tokyo'"]
+    try:
+        execute(store, *(f"ALTER ROLE owner SET {one}" for one in settings))
+        found = read(store.connection, reference)
+    finally:
+        execute(store, "ALTER ROLE owner RESET ALL")
+    assert found.ids == plain.ids == ["0.3", "0.30000000000000004"]
+    assert found.columns == plain.columns
+    assert {name: values[1] for name, values in found.columns.items()} == {
+        "at": "2024-02-29 23:00:00+00", "day": "2024-03-01", "span": "1 day 02:00:00",
+        "raw": "\\x00ff", "f": 0.30000000000000004,
+    }  # fmt: skip
+
+
+def test_decimal_labels_that_no_float_holds_stay_apart(store: Pgvector) -> None:
+    values = [
+        "9007199254740993",
+        "9007199254740992",
+        "0.1",
+        "0.10000000000000000001",
+        "2.50",
+        "NaN",
+        "5",
+    ]
+    rows = ", ".join(f"({at}, '[1]', '{value}')" for at, value in enumerate(values))
+    execute(
+        store,
+        "CREATE TABLE decimals (id int, embedding vector(1), n numeric)",
+        f"INSERT INTO decimals VALUES {rows}",
+    )
+    found = read(store.connection, {**store.reference("decimals"), "columns": ["n"]})
+    assert found.columns["n"] == [
+        "9007199254740993", 9007199254740992.0, 0.1, "0.10000000000000000001", 2.5, None, 5.0,
+    ]  # fmt: skip
+
+
+def test_a_query_that_takes_too_long_names_the_setting(store: Pgvector) -> None:
+    execute(
+        store,
+        "CREATE VIEW slow AS SELECT 1 AS id, '[1]'::vector AS embedding FROM pg_sleep(3)",
+        "ALTER ROLE owner SET statement_timeout = '300ms'",
+    )
+    try:
+        with pytest.raises(SourceUnreachable, match="statement_timeout"):
+            read(store.connection, store.reference("slow"))
+    finally:
+        with store.client() as client:
+            client.execute("SET statement_timeout = 0")
+            client.execute("ALTER ROLE owner RESET statement_timeout")
