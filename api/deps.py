@@ -15,7 +15,13 @@ from pydantic import BaseModel
 from api.auth import Identity, identify
 from api.keys import Keys, Scope
 from api.rates import Kind, allow
-from service.errors import AssayError, BodyStalled, InvalidRequest, PayloadTooLarge
+from service.errors import (
+    AssayError,
+    BodyStalled,
+    InvalidRequest,
+    PayloadTooLarge,
+    UnsupportedFormat,
+)
 from service.formats.json_body import decode_json
 from service.operations import Services
 
@@ -86,6 +92,12 @@ async def chunks(request: Request, limit: int, piece: int) -> AsyncIterator[byte
     Over the limit it is refused at once, and when it keeps us waiting for longer than a minute and
     the time that a connection of 10 kB/s takes.
     """
+    encoded = ", ".join(request.headers.getlist("content-encoding"))
+    if any(one.strip().lower() not in ("", "identity") for one in encoded.split(",")):
+        raise UnsupportedFormat(
+            f"The body is encoded as `{encoded[:80]}`; send it as it is (Content-Encoding: identity, "
+            "or none). Parquet and Arrow hold their own compression."
+        )
     claimed = request.headers.get("content-length", "")
     if claimed.isdecimal() and int(claimed) > limit:
         raise PayloadTooLarge(f"The body has {claimed} bytes; at most {limit} are taken.")

@@ -48,6 +48,7 @@ class BaselinePage(Model):
         "damaged-dataset",
         "payload-too-large",
         "body-stalled",
+        "unsupported-format",
     ),
 )
 async def set_baseline(request: Request, name: Name, services: Use, caller: Submitter) -> Response:

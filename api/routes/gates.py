@@ -167,7 +167,7 @@ def _headers(run: GateView) -> dict[str, str]:
         **guarded(
             "invalid-request", "malformed-payload", "unknown-check", "unknown-dataset",
             "damaged-dataset", "shape-mismatch", "queue-full", "source-denied", "payload-too-large",
-            "body-stalled", "idempotency-conflict", "idempotency-in-flight"),
+            "body-stalled", "unsupported-format", "idempotency-conflict", "idempotency-in-flight"),
     },
 )  # fmt: skip
 async def start_gate(request: Request, services: Use, caller: Submitter, key: Once) -> Response:
@@ -205,7 +205,12 @@ async def start_gate(request: Request, services: Use, caller: Submitter, key: On
     "/validate",
     response_model=PolicyView,
     responses=guarded(
-        "invalid-request", "malformed-payload", "unknown-check", "payload-too-large", "body-stalled"
+        "invalid-request",
+        "malformed-payload",
+        "unknown-check",
+        "payload-too-large",
+        "body-stalled",
+        "unsupported-format",
     ),
 )
 async def validate_policy(request: Request, services: Use, caller: Reader) -> PolicyView:
@@ -273,6 +278,7 @@ async def get_gate(request: Request, gate_id: GateId, services: Use, caller: Rea
         "gate-not-passed",
         "payload-too-large",
         "body-stalled",
+        "unsupported-format",
     ),
 )
 async def promote_input(

@@ -139,8 +139,8 @@ def progress_headers(job: JobView) -> dict[str, str]:
             "invalid-request", "shape-mismatch", "dimension-mismatch", "ids-mismatch",
             "non-finite-rows", "zero-rows", "too-few-rows", "too-few-groups", "missing-labels",
             "malformed-payload", "unknown-check", "unknown-dataset", "damaged-dataset",
-            "payload-too-large", "body-stalled", "queue-full", "source-denied", "idempotency-conflict",
-            "idempotency-in-flight"),
+            "payload-too-large", "body-stalled", "unsupported-format", "queue-full", "source-denied",
+            "idempotency-conflict", "idempotency-in-flight"),
     },
 )  # fmt: skip
 async def submit_job(request: Request, services: Use, caller: Submitter, key: Once) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 import json
@@ -576,6 +577,31 @@ def test_other_content_types_are_unsupported(kind: str | None, door: Any, refusa
         door.post("/v1/datasets", content=b"x", headers=headers), 415, "unsupported-format"
     )
     assert "application/x-npy" in found["detail"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "GZIP", "identity, deflate"])
+@pytest.mark.parametrize("place", ["datasets", "jobs", "gates", "gates/validate"])
+def test_an_encoded_body_is_refused_and_told_what_to_send(
+    encoding: str, place: str, door: Any, npy: Any, refusal: Any
+) -> None:
+    body = npy(np.ones((2, 2))) if place == "datasets" else b"{}"
+    kind = NPY if place == "datasets" else {"Content-Type": "application/json"}
+    found = refusal(
+        door.post(
+            f"/v1/{place}",
+            content=gzip.compress(body),
+            headers={**kind, "Content-Encoding": encoding},
+        ),
+        415,
+        "unsupported-format",
+    )
+    assert "identity" in found["detail"]
+
+
+def test_a_body_said_to_be_as_it_is_is_taken(door: Any, npy: Any) -> None:
+    headers = {**NPY, "Content-Encoding": "identity"}
+    answer = door.post("/v1/datasets", content=npy(np.ones((2, 2))), headers=headers)
+    assert answer.status_code == 201
 
 
 @pytest.mark.parametrize("kind", ["u1", "i2", "i8", "c8", "?", "M8[s]", "S3"])
