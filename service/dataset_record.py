@@ -117,6 +117,8 @@ class DatasetRecord(Model):
     ids_sha256: str | None
     """Hash of the ids in row order; null where rows are numbered."""
     columns: dict[str, ColumnFacts]
+    skipped_columns: dict[str, str] = Field(default_factory=dict)
+    """Columns of a table that nobody asked for and that hold no labels: not kept, and why."""
     spec: Spec
     facts: Facts | None
     """Null for columns alone."""

@@ -22,6 +22,8 @@ class SourcePage:
     """JSON scalars, None where missing, one per row."""
     missing: list[str] = field(default_factory=list)
     """Ids of rows of this page that have no vector."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Columns that are not kept, what came of them before included, and why."""
 
     def __len__(self) -> int:
         return len(self.vectors)

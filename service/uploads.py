@@ -134,6 +134,7 @@ def commit(
         vectors_sha256=parsed.vectors_sha256,
         ids_sha256=ids_hash,
         columns={name: ColumnFacts.of(column) for name, column in columns.items()},
+        skipped_columns=dict(parsed.skipped),
         spec=described,
         facts=parsed.facts,
         created_at=now(),

@@ -56,6 +56,8 @@ class Rows:
     ids: list[str] | None = None
     columns: dict[str, list[Any]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Columns that are not kept, from this page on, and why."""
 
 
 def rows_per_page(d: int, itemsize: int) -> int:
@@ -78,7 +80,9 @@ def send(out: IO[bytes], found: Found, pages: Iterator[Rows]) -> None:
 
 def _page(out: IO[bytes], page: Rows) -> None:
     vectors = np.ascontiguousarray(page.vectors)
-    data = orjson.dumps({"ids": page.ids, "columns": page.columns, "missing": page.missing})
+    data = orjson.dumps(
+        {name: vars(page)[name] for name in ("ids", "columns", "missing", "skipped")}
+    )
     rows, d = vectors.shape
     _line(
         out,

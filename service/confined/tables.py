@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ MOST_CONTAINERS = 1 << 20
 FILE_MAGIC = b"ARROW1"
 STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Without it a stream that was cut between two batches would read as a shorter one."""
+VECTORS = (
+    "vectors are lists (list, large_list, fixed_size_list) of float16, float32, float64 or int8"
+)
+MOST_COLUMNS = 1000
 LARGEST_INTEGER = 2**63 - 1
 
 
@@ -32,6 +36,10 @@ class Chosen:
     vector: str
     id: str | None
     labels: tuple[str, ...]
+    asked: bool = True
+    """Whether somebody named the labels; otherwise those that turn out to be none are left out."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Other columns, and why they are not kept."""
 
     @property
     def names(self) -> list[str]:
@@ -107,11 +115,7 @@ def choose(schema: pa.Schema, options: dict[str, Any]) -> Chosen:
     vector = options.get("vector")
     if vector is None:
         if len(able) != 1:
-            raise Unreadable(
-                "invalid-request",
-                f"{len(able)} columns hold vectors ({_listed(able)}); name one (`vector_column`). "
-                f"Columns: {_listed(names)}.",
-            )
+            raise Unreadable("invalid-request", _unclear(schema, able))
         vector = able[0]
     for role, name in (("vectors", vector), ("ids", options.get("id"))):
         if name is not None and name not in names:
@@ -122,8 +126,7 @@ def choose(schema: pa.Schema, options: dict[str, Any]) -> Chosen:
     if vector not in able:
         raise Unreadable(
             "invalid-request",
-            f"Column `{vector}` holds {schema.field(vector).type}; vectors are lists of float16, "
-            "float32, float64 or int8.",
+            f"Column `{vector}` holds {schema.field(vector).type}; {VECTORS}.",
         )
     ids = options.get("id")
     if ids is not None and not _names_rows(schema.field(ids).type):
@@ -149,12 +152,32 @@ def choose(schema: pa.Schema, options: dict[str, Any]) -> Chosen:
                 f"Column `{name}` holds {kind}; labels are strings, numbers or booleans of "
                 f"{_listed(names)}.",
             )
-    chosen = Chosen(vector, ids, tuple(wanted))
+    asked = options.get("columns") is not None
+    skipped = {
+        name: f"holds {schema.field(name).type}, which is no label"
+        for name in names[:MOST_COLUMNS]
+        if not asked and name not in (vector, ids, *wanted)
+    }
+    chosen = Chosen(vector, ids, tuple(wanted), asked, skipped)
     if max(map(len, chosen.names)) > LONGEST_NAME:
         raise Unreadable(
             "invalid-request", f"A column has a name of over {LONGEST_NAME} characters; rename it."
         )
     return chosen
+
+
+def _unclear(schema: pa.Schema, able: list[str]) -> str:
+    """Which columns hold vectors where it is not one, and which look as if they did."""
+    told = f"{len(able)} columns hold vectors ({_listed(able)}); "
+    if able:
+        return told + f"name one (`vector_column`). Columns: {_listed(schema.names)}."
+    near = [
+        f"`{one.name[:80]}` holds {str(one.type)[:80]}"
+        for one in schema
+        if pa.types.is_nested(_plain(one.type)) or pa.types.is_fixed_size_binary(_plain(one.type))
+    ][:20]
+    there = "; ".join(near) or f"the columns are {_listed(schema.names)}"
+    return f"{told}{VECTORS}. There is no such column: {there}."
 
 
 def _is_permuted(kind: pa.DataType) -> bool:
@@ -196,7 +219,9 @@ def _holds_vectors(kind: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _names_rows(kind: pa.DataType) -> bool:
@@ -217,6 +242,7 @@ def _labels(kind: pa.DataType) -> bool:
 
 def _pages(batches: Iterator[pa.RecordBatch], chosen: Chosen, *, check: bool) -> Iterator[Rows]:
     done = 0
+    skipped = dict(chosen.skipped)
     for whole in batches:
         batch = whole.select(chosen.names)
         if check:  # a hostile file can say that values lie where there are none
@@ -225,7 +251,9 @@ def _pages(batches: Iterator[pa.RecordBatch], chosen: Chosen, *, check: bool) ->
             continue
         names = _ids(batch.column(chosen.id), done) if chosen.id else None
         vectors, there = _vectors(batch.column(chosen.vector), names, done)
-        columns = {name: _values(batch.column(name), name) for name in chosen.labels}
+        columns, unfit = _labelled(batch, chosen)
+        skipped = skipped | unfit  # the one before may still be on its way
+        chosen = replace(chosen, labels=tuple(columns))
         missing: list[str] = []
         if there is not None:
             places = range(batch.num_rows)
@@ -235,8 +263,23 @@ def _pages(batches: Iterator[pa.RecordBatch], chosen: Chosen, *, check: bool) ->
             columns = {
                 name: [values[i] for i in places if there[i]] for name, values in columns.items()
             }
-        yield Rows(vectors, names, columns, missing)
+        yield Rows(vectors, names, columns, missing, skipped)
         done += batch.num_rows
+
+
+def _labelled(batch: pa.RecordBatch, chosen: Chosen) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Labels by column, and which columns turn out to be none."""
+    columns: dict[str, list[Any]] = {}
+    unfit: dict[str, str] = {}
+    for name in chosen.labels:
+        values, reason = _values(batch.column(name))
+        if reason is None:
+            columns[name] = values
+        elif chosen.asked:
+            raise Unreadable("invalid-request", f"Column `{name}` {reason}; leave it out.")
+        else:
+            unfit[name] = reason
+    return columns, unfit
 
 
 def _vectors(column: pa.Array, names: list[str] | None, done: int) -> tuple[Any, Any]:
@@ -282,16 +325,14 @@ def _undictionaried(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _values(column: pa.Array, name: str) -> list[Any]:
-    """Labels; NaN is a missing one."""
+def _values(column: pa.Array) -> tuple[list[Any], str | None]:
+    """Labels, and what about some of them no label is; NaN is a missing one."""
     column = _undictionaried(column)
     values: list[Any] = column.to_pylist()
     if pa.types.is_floating(column.type):
         values = [None if v is None or math.isnan(v) else v for v in values]
         if any(v is not None and math.isinf(v) for v in values):
-            raise Unreadable(
-                "invalid-request", f"Column `{name}` holds infinity, which no label is."
-            )
+            return values, "holds infinity, which no label is"
     if pa.types.is_integer(column.type) and any(v and abs(v) > LARGEST_INTEGER for v in values):
-        raise Unreadable("invalid-request", f"Column `{name}` holds integers beyond 63 bits.")
-    return values
+        return values, "holds integers beyond 63 bits, which no label is"
+    return values, None

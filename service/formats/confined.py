@@ -180,7 +180,7 @@ class _Frames:
         rest = bytearray(line["rest"])
         self._fill(memoryview(rest))
         told = orjson.loads(rest)
-        return SourcePage(told["ids"], rows, told["columns"], told["missing"])
+        return SourcePage(told["ids"], rows, told["columns"], told["missing"], told["skipped"])
 
     def _fill(self, space: memoryview) -> None:
         """The rest in one call: each time a thread comes back to Python it may wait for another."""

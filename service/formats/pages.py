@@ -72,6 +72,7 @@ class PageWriter:
         self._names_bytes = 0
         self._numbered: bool | None = None
         self._columns: dict[str, _Column] = {}
+        self._skipped: dict[str, str] = {}
         self.rows = 0
         """Rows with a vector, repeated ones included."""
 
@@ -101,6 +102,9 @@ class PageWriter:
 
     def add(self, page: SourcePage) -> None:
         """Some more rows."""
+        self._skipped |= page.skipped
+        for name in page.skipped:
+            self._columns.pop(name, None)
         self._name(page.missing, self._missing)
         self._limits.refuse_rows(self.rows + len(page) + self.missing)
         if not len(page):
@@ -165,5 +169,6 @@ class PageWriter:
                 **vars(parsed),
                 "ids": None if self._numbered else tuple(self._ids),
                 "columns": {name: column.labels() for name, column in self._columns.items()},
+                "skipped": self._skipped,
             }
         )

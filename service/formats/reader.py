@@ -83,6 +83,8 @@ class Parsed:
     facts: Facts | None
     ids: tuple[str, ...] | None = None
     columns: Mapping[str, Labels] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Columns that were there and are not kept, and why."""
     spec: Spec = Spec()
     name: str | None = None
 

@@ -60,10 +60,10 @@ EACH_FORM = pytest.mark.parametrize(("kind", "write"), FORMS, ids=["parquet", "s
 def read_file(tmp_path: Path) -> Any:
     """What a file holds, and its pages."""
 
-    def run(body: bytes, kind: Any) -> tuple[Any, list[Any]]:
+    def run(body: bytes, kind: Any, **options: Any) -> tuple[Any, list[Any]]:
         path = tmp_path / "table"
         path.write_bytes(body)
-        with path.open("rb") as file, confined(file, kind, {}) as (found, pages):
+        with path.open("rb") as file, confined(file, kind, options) as (found, pages):
             return found, list(pages)
 
     return run
@@ -161,7 +161,8 @@ def test_ragged_lists_are_refused_by_the_ids_of_their_rows(
         ({"text": ["a"]}, InvalidRequest, "0 columns hold vectors"),
         ({"v": [[1, 2]]}, InvalidRequest, "0 columns hold vectors"),
         ({"v": [["a"]]}, InvalidRequest, "0 columns hold vectors"),
-        ({"v": [[1.0]], "x": [float("inf")]}, InvalidRequest, "infinity"),
+        ({"v": [[1, 2]]}, InvalidRequest, "`v` holds list<.*int64>"),
+        ({"v": pa.array([b"1234"], pa.binary(4))}, InvalidRequest, r"fixed_size_binary\[4\]"),
     ],
 )
 def test_what_is_no_set_of_vectors_is_refused_with_a_word(
@@ -326,7 +327,7 @@ def test_rows_beyond_the_room_of_a_project_are_refused_before_they_are_written(r
     ("values", "role", "told"),
     [
         (["a", None, "c"], "id", "1 rows have no id"),
-        ([1.5, float("inf"), 2.0], "label", "infinity"),
+        ([1.5, float("inf"), 2.0], "label", "holds infinity"),
         (pa.array([1, 2**64 - 1, 2], pa.uint64()), "label", "beyond 63 bits"),
     ],
 )
@@ -335,8 +336,60 @@ def test_values_of_a_dictionary_are_looked_at_as_plain_ones_are(
 ) -> None:
     coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), pa.array(values))
     table = pa.table({"v": fixed(np.ones((3, 2), np.float32)), role: coded})
+    if role == "label":  # nobody has asked for it
+        parsed, _ = read(ARROW, stream(table))
+        assert parsed.columns == {}
+        assert told in parsed.skipped["label"]
+        return
     with pytest.raises(InvalidRequest, match=told):
-        read(ARROW, stream(table), **({"id_column": "id"} if role == "id" else {}))
+        read(ARROW, stream(table), id_column="id")
+
+
+@EACH_FORM
+@pytest.mark.parametrize(
+    "values", [pa.array([1.0, 2.0, float("inf")]), pa.array([1, 2, 2**64 - 1], pa.uint64())]
+)
+def test_a_column_that_turns_out_to_be_no_label_is_left_out_and_named_and_refused_if_asked_for(
+    kind: str, write: Any, values: Any, read: Any, read_file: Any
+) -> None:
+    """Also where the value that is none comes pages after the others."""
+    n = 30_000
+    late = values.take(pa.array([0] * (n - 1) + [2]))
+    at = pa.array(range(n), pa.timestamp("us"))
+    wide = fixed(np.ones((n, 100), np.float32))
+    body = write(pa.table({"v": wide, "x": late, "at": at, "keep": ["a"] * n}))
+    parsed, rows = read(kind, body)
+    assert len(rows) == n
+    assert set(parsed.columns) == {"keep"}
+    assert set(parsed.skipped) == {"x", "at"}
+    assert "which no label is" in parsed.skipped["x"]
+    assert "timestamp" in parsed.skipped["at"]
+    with pytest.raises(InvalidRequest, match="Column `x` holds"):
+        read_file(body, "parquet" if write is parquet else "arrow", columns=["x"])
+
+
+@pytest.mark.parametrize("write", [stream])
+def test_views_of_strings_are_ids_and_labels_as_strings_are(write: Any, read: Any) -> None:
+    views = pa.array(["a", "b", None], pa.string_view())
+    table = pa.table(
+        {
+            "v": fixed(np.ones((3, 2), np.float32)),
+            "id": pa.array(["x", "y", "a string that is not kept inline"], pa.string_view()),
+            "label": views,
+            "raw": pa.array([b"1", b"2", b"3"], pa.binary_view()),
+        }
+    )
+    parsed, _ = read(ARROW, write(table), id_column="id")
+    assert parsed.ids == ("x", "y", "a string that is not kept inline")
+    assert parsed.columns["label"].levels == ("a", "b")
+    assert parsed.columns["label"].codes.tolist() == [0, 1, -1]
+    assert set(parsed.skipped) == {"raw"}
+
+
+def test_views_of_lists_are_named_as_what_they_are(read: Any) -> None:
+    table = pa.table({"v": pa.array([[1.0, 2.0]], pa.list_view(pa.float32()))})
+    with pytest.raises(InvalidRequest, match="`v` holds list_view"):
+        read(ARROW, stream(table))
 
 
 def test_nan_of_a_dictionary_is_a_missing_label(read: Any) -> None:
