@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
-from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
+from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable, first
 from service.model import Label
 from service.ports import Opened
 from service.source_page import SourcePage
@@ -35,7 +36,7 @@ def open_source(reference: QdrantReference, connection: Connection) -> Iterator[
     """Read a collection in the order of its point ids."""
     told = _problem(connection)
     chosen = _filter(reference)
-    with retold(told, *FAILURES, RuntimeError):
+    with retold(told, *FAILURES):
         store = _connect(connection)
     try:
         with retold(told, *FAILURES):
@@ -62,7 +63,7 @@ def open_source(reference: QdrantReference, connection: Connection) -> Iterator[
 
 def _connect(connection: Connection) -> QdrantClient:
     if path := local(connection):
-        return QdrantClient(path=path)
+        return _local(connection, path)
     if connection.password is not None and not connection.password.isascii():
         raise SourceDenied(f"The key of connection `{connection.name}` does not fit into a header.")
     return QdrantClient(
@@ -75,6 +76,22 @@ def _connect(connection: Connection) -> QdrantClient:
         check_compatibility=False,
         transport=Checked(connection, PORT),
     )
+
+
+def _local(connection: Connection, path: str) -> QdrantClient:
+    """A store that is there: the library would make one of any folder."""
+    if not (Path(path) / "meta.json").is_file():
+        raise SourceUnreachable(
+            f"There is no local store of Qdrant at the address of `{connection.name}`: its folder has "
+            "no meta.json."
+        )
+    try:
+        return QdrantClient(path=path)
+    except RuntimeError:
+        raise SourceUnreachable(
+            f"The local store of connection `{connection.name}` is in use, by another import perhaps; "
+            "import again when that has ended, or serve it with a Qdrant server."
+        ) from None
 
 
 def _params(store: QdrantClient, reference: QdrantReference) -> models.VectorParams:
@@ -90,8 +107,13 @@ def _params(store: QdrantClient, reference: QdrantReference) -> models.VectorPar
         if reference.vector is not None:
             raise InvalidRequest("The vectors of this collection have no name; leave `vector` out.")
         params = vectors
-    elif reference.vector is None or reference.vector not in vectors:
-        raise unknown("vector", reference.vector or "", list(vectors))
+    elif reference.vector is None:
+        listed = ", ".join(f"`{name}`" for name in first(sorted(vectors))) or "none"
+        raise InvalidRequest(
+            f"The vectors of this collection have names; set `vector` to one: {listed}."
+        )
+    elif reference.vector not in vectors:
+        raise unknown("vector", reference.vector, list(vectors))
     else:
         params = vectors[reference.vector]
     if params.multivector_config is not None:

@@ -132,7 +132,7 @@ def _pages(
     told: Callable[[Exception], AssayError],
 ) -> Iterator[SourcePage]:
     dtype = np.dtype(reference.dtype).newbyteorder("<")
-    paging = Paging(dtype.str, reference.columns)
+    paging = Paging(dtype.str, reference.columns, remedy="name a `prefix` whose vectors are alike")
     fields = [reference.vector, *reference.columns]
     start = len(reference.prefix.encode())
     at = 0

@@ -38,14 +38,20 @@ class Paging:
     dtype : stored type of a component, little-endian
     columns : names of the labels of each row
     dimensions : of a vector, None to take them from the first
+    remedy : what a caller may do where vectors are not alike
     """
 
     def __init__(
-        self, dtype: str, columns: Sequence[str] = (), dimensions: int | None = None
+        self,
+        dtype: str,
+        columns: Sequence[str] = (),
+        dimensions: int | None = None,
+        remedy: str = "choose rows with `where`",
     ) -> None:
         self._dtype = np.dtype(dtype)
         self._columns = tuple(columns)
         self.dimensions = dimensions
+        self._remedy = remedy
 
     def rows(self, most: int) -> int:
         """How many rows a page may have, so that its vectors stay under PAGE_BYTES."""
@@ -97,7 +103,7 @@ class Paging:
             [
                 Fault(
                     pointer="/source/vector",
-                    message=f"not of {self.dimensions} dimensions; choose rows with `where`",
+                    message=f"not of {self.dimensions} dimensions; {self._remedy}",
                     count=len(odd),
                     rows=first(odd),
                 )

@@ -258,3 +258,22 @@ def test_over_http_a_server_that_breaks_off_ends_in_a_problem(remote: Connection
         _Rest.broken = True
         with pytest.raises(SourceUnreachable):
             list(source.pages)
+
+
+def test_a_folder_that_is_no_store_is_left_as_it_was(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnreachable, match=r"no meta\.json"):
+        read(local(f"file://{tmp_path}"), {"kind": "qdrant", "collection": "docs"})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the library's lock
+def test_a_local_store_in_use_is_said_to_be_and_named_vectors_are_listed(tmp_path: Path) -> None:
+    store = Qdrant(tmp_path / "store")
+    store.load("docs", Table([np.ones(384, "f4")]))
+    with (
+        opened(store.connection, store.reference("docs")),
+        pytest.raises(SourceUnreachable, match="is in use"),
+    ):
+        read(store.connection, store.reference("docs"))
+    with pytest.raises(InvalidRequest, match="set `vector` to one: `text`"):
+        read(store.connection, {"kind": "qdrant", "collection": "docs"})

@@ -112,3 +112,13 @@ def test_a_server_is_not_asked_for_notices_that_would_send_the_client_elsewhere(
     assert read(store.connection, store.reference("none")).ids == []
     assert sent
     assert not [one for one in sent if "MAINT_NOTIFICATIONS" in one]
+
+
+def test_vectors_of_several_lengths_point_to_the_prefix(store: Redis) -> None:
+    """Redis has no `where`."""
+    for at, d in enumerate((2, 2, 3)):
+        store.client.hset(f"mixed:{at}", mapping={"embedding": np.ones(d, "f4").tobytes()})
+    with pytest.raises(DimensionMismatch) as caught:
+        read(store.connection, store.reference("mixed"))
+    assert "`prefix`" in caught.value.faults[0].message
+    assert "where" not in caught.value.faults[0].message
