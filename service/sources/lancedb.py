@@ -28,6 +28,7 @@ from service.sources.object_hosts import refuse_addresses
 from service.sources.rows import Paging, conditions, local, retold, unknown
 
 COUNTED = 65_536
+LARGEST_INTEGER = 2**63 - 1
 DTYPES = {pa.float16(): "<f2", pa.float32(): "<f4", pa.float64(): "<f8", pa.int8(): "|i1"}
 FAILURES = (ValueError, RuntimeError, OSError, pa.ArrowException)
 OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -100,6 +101,12 @@ def _dtype(table: Table, reference: LancedbReference) -> str:
     ]:
         if name not in table.schema.names:
             raise unknown("column", name, table.schema.names)
+    names = table.schema.field(reference.id).type
+    if pa.types.is_nested(names) or _is_bytes(names):
+        raise InvalidRequest(
+            f"Column `{reference.id}` is of type {names}; ids are strings or numbers. Name another "
+            "column as `id`."
+        )
     kind = table.schema.field(reference.vector).type
     nested = (
         pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -110,6 +117,15 @@ def _dtype(table: Table, reference: LancedbReference) -> str:
             f"{', '.join(map(str, DTYPES))} are read."
         )
     return DTYPES[kind.value_type]
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
 
 
 def _scan(table: Table, columns: list[str], chosen: Expr | None, rows: int) -> pa.RecordBatchReader:
@@ -173,6 +189,7 @@ def _dimensions(table: Table, vector: str) -> int | None:
 
 
 def _filter(reference: LancedbReference, table: Table) -> Expr | None:
+    """All conditions together; NaN, which LanceDB takes for the largest number, is a missing value."""
     parts = []
     for column, op, values in conditions(reference.where):
         left, kind = col(column), table.schema.field(column).type
@@ -180,12 +197,22 @@ def _filter(reference: LancedbReference, table: Table) -> Expr | None:
             parts.append(left.isin([_bound(value, kind, column) for value in values]))
         else:
             parts.append(OPERATORS[op](left, _bound(values[0], kind, column)))
+        if pa.types.is_floating(kind):
+            parts.append(left.ne(lit(float("nan"))))
     return reduce(Expr.and_, parts) if parts else None
 
 
 def _bound(value: Label, kind: pa.DataType, column: str) -> Expr:
     if isinstance(value, str) != (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise InvalidRequest(f"Column `{column}` is of type {kind}, its value in `where` is not.")
+    if pa.types.is_integer(kind) and not isinstance(value, bool | str):
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # as a float it would be equal to its neighbours too
+        if abs(value) > LARGEST_INTEGER:
+            raise InvalidRequest(
+                f"LanceDB compares integers up to {LARGEST_INTEGER} exactly; `{column}` is compared "
+                f"with {value}."
+            )
     return lit(value)
 
 

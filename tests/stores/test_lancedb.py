@@ -6,6 +6,7 @@ import http.server
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -221,3 +222,52 @@ def test_other_stores_and_plain_http_to_the_world_are_refused(
     monkeypatch.setattr("lancedb.connect", None)
     with pytest.raises(SourceDenied):
         read(Connection("prod", url, options=options), IN_S3)
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Lancedb:
+    store = Lancedb(tmp_path)
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2, 3], pa.int64()),
+            "embedding": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.float32(), 2)),
+            "f": [1.5, 2.5, float("nan")],
+            "u": pa.array([2**64 - 1, 2**64 - 2, 7], pa.uint64()),
+            "i": pa.array([2**53, 2**53 + 1, -(2**63)], pa.int64()),
+            "raw": pa.array([b"\0" * 16, b"\1" * 16, b"\2" * 16], pa.binary(16)),
+        }
+    )
+    store.store.create_table("typed", rows)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "ids"),
+    [
+        (">", 1, ["1", "2"]), (">=", 2.5, ["2"]), ("!=", 1.5, ["2"]), ("<", 2, ["1"]),
+        ("=", 2.5, ["2"]), ("in", [1.5, 2.5], ["1", "2"]),
+    ],
+)  # fmt: skip
+def test_nan_satisfies_no_condition(op: str, value: Any, ids: list[str], typed: Lancedb) -> None:
+    where = [{"column": "f", "op": op, "value": value}]
+    found = read(typed.connection, {**typed.reference("typed"), "where": where})
+    assert (found.ids, found.opened.count) == (ids, len(ids))
+
+
+def test_integers_are_compared_exactly_or_not_at_all(typed: Lancedb) -> None:
+    def ids(column: str, op: str, value: Any) -> list[str]:
+        where = [{"column": column, "op": op, "value": value}]
+        return read(typed.connection, {**typed.reference("typed"), "where": where}).ids
+
+    assert ids("i", "=", 2**53 + 1) == ["2"]
+    assert ids("i", "=", float(2**53)) == ["1"]
+    assert ids("i", "<", 0.5) == ["3"]
+    assert ids("u", "<", 8) == ["3"]
+    for value in (2**64, 2**64 - 1, 1e30):
+        with pytest.raises(InvalidRequest, match="exactly; `u`"):
+            ids("u", "=", value)
+
+
+def test_ids_that_are_bytes_are_refused(typed: Lancedb) -> None:
+    with pytest.raises(InvalidRequest, match="ids are strings or numbers"):
+        read(typed.connection, {**typed.reference("typed"), "id": "raw"})
