@@ -166,7 +166,7 @@ def import_rows(
     as_json: AsJson = False,
 ) -> None:
     """Let the server read rows from a store its operator has named; prints the id of the dataset."""
-    source = {"kind": kind, **dict(map(requests.parameter, where))}
+    source = {"kind": kind, **dict(map(requests.source_field, where))}
     with connected(server) as assay, displayed() as display:
         dataset = assay.import_dataset(source, name, display.job)
     if as_json:

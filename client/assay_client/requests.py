@@ -16,6 +16,14 @@ from assay_client.problems import Mistake
 COLUMN = re.compile(r"(?P<file>.+\.(?:csv|parquet|arrows?)):(?P<column>.+)", re.DOTALL)
 TABLE = re.compile(r"(?P<file>.+\.(?:parquet|arrows?))\?(?P<options>.+)", re.DOTALL)
 ELSEWHERE = re.compile(r"(?P<kind>[a-z]+):(?P<options>(?:[^,]+,)*connection=.+)", re.DOTALL)
+JSON_FIELDS = ("columns", "where", "page_rows", "version")
+TEXT_FIELDS = (
+    "connection", "namespace", "table", "collection", "vector", "id", "prefix", "dtype", "path",
+)  # fmt: skip
+"""Fields of a source; those of text are taken as they are written, `20240` and `true` too."""
+FIELDS = JSON_FIELDS + TEXT_FIELDS
+SPLIT = re.compile(f",(?=(?:{'|'.join(FIELDS)})=)")
+UNSPLIT = re.compile(r",([a-z_]+)(?:=|$)")
 NAMED = re.compile(r"(?P<name>[a-z0-9_]{1,32})=(?P<value>.+)", re.DOTALL)
 STORED = re.compile(r"(?P<dataset>ds_[A-Za-z0-9_-]+)(?::(?P<column>.+))?", re.DOTALL)
 
@@ -127,6 +135,18 @@ def parameter(pair: str) -> tuple[str, Any]:
     return name.replace("-", "_"), value
 
 
+def source_field(pair: str) -> tuple[str, Any]:
+    """Name and value of `name=value` of a source: text as it is, or JSON for what is no text."""
+    name, value = parameter(pair)
+    text = pair.partition("=")[2]
+    for other in UNSPLIT.findall(text):
+        if other in FIELDS:
+            raise Mistake(f"`{other}`: give name=value")
+        if close := get_close_matches(other, FIELDS, n=1, cutoff=0.75):
+            raise Mistake(f"`{pair}`: there is no field `{other}`; did you mean `{close[0]}`?")
+    return name, value if name in JSON_FIELDS or isinstance(value, str) else text
+
+
 def source(value: str, base: Path, option: str) -> Json:
     """
     What the value of a role names.
@@ -136,7 +156,7 @@ def source(value: str, base: Path, option: str) -> Json:
     if value.startswith("{"):
         return _object(value, option)
     if elsewhere := ELSEWHERE.fullmatch(value):
-        named = dict(map(parameter, elsewhere["options"].split(",")))
+        named = dict(map(source_field, SPLIT.split(elsewhere["options"])))
         return {"source": {"kind": elsewhere["kind"], **named}}
     if stored := STORED.fullmatch(value) or BASELINE.fullmatch(value):
         return {key: found for key, found in stored.groupdict().items() if found is not None}

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from assay_client import requests
 from assay_client.problems import Mistake
+from pydantic import TypeAdapter
+
+from service.source_reference import SourceReference
 
 
 def test_unknown_options_are_roles(vectors: Path, labels: Path) -> None:
@@ -216,3 +219,57 @@ def test_gate_inputs_are_bound_by_name(vectors: Path, labels: Path) -> None:
 def test_a_gate_input_needs_one_name_and_one_value(pairs: list[str]) -> None:
     with pytest.raises(Mistake, match="--input"):
         requests.bindings(pairs)
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("chroma:connection=c,collection=20240", {"connection": "c", "collection": "20240"}),
+        ("chroma:connection=c,collection=true", {"connection": "c", "collection": "true"}),
+        ('chroma:connection=c,collection="20240"', {"connection": "c", "collection": "20240"}),
+        (
+            "pgvector:connection=prod,table=a,b=c,vector=e,id=id",
+            {"connection": "prod", "table": "a,b=c", "vector": "e", "id": "id"},
+        ),
+        (
+            'pgvector:connection=prod,table=t,columns=["a","b"],page_rows=7',
+            {"connection": "prod", "table": "t", "columns": ["a", "b"], "page_rows": 7},
+        ),
+        (
+            'pgvector:connection=prod,table=t,where=[{"column":"n","op":"in","value":[1,2]}]',
+            {
+                "connection": "prod",
+                "table": "t",
+                "where": [{"column": "n", "op": "in", "value": [1, 2]}],
+            },
+        ),
+        (
+            "lancedb:connection=lake,table=1e3,version=4",
+            {"connection": "lake", "table": "1e3", "version": 4},
+        ),
+    ],
+)
+def test_fields_of_a_source_that_are_text_stay_text(word: str, found: dict[str, Any]) -> None:
+    bound = requests.bindings([f"rows={word}"])
+    assert bound == {"rows": {"source": {"kind": word.partition(":")[0], **found}}}
+
+
+def test_every_field_of_a_source_is_known_as_text_or_json() -> None:
+    """As the service declares them."""
+    text: set[str] = set()
+    other: set[str] = set()
+    for model in TypeAdapter(SourceReference).json_schema()["$defs"].values():
+        if "kind" not in model["properties"]:
+            continue
+        for name, field in model["properties"].items():
+            if name == "kind":
+                continue
+            kinds = {one.get("type") for one in field.get("anyOf", [field])} - {"null"}
+            (text if kinds == {"string"} else other).add(name)
+    assert text == set(requests.TEXT_FIELDS)
+    assert other == set(requests.JSON_FIELDS)
+
+
+def test_a_misspelt_field_of_a_source_is_named() -> None:
+    with pytest.raises(Mistake, match="did you mean `collection`"):
+        requests.bindings(["rows=chroma:connection=c,colection=docs"])
