@@ -101,7 +101,7 @@ def _refuse_scheme(connection: Connection, kind: str) -> None:
     able = ", ".join(f"`{one}`" for one, schemes in SCHEMES.items() if scheme in schemes)
     needed = ", ".join(f"{one}://" for one in SCHEMES[kind])
     told = f"it can be read as {able}" if able else "no kind of source can be read there"
-    raise InvalidRequest(
+    raise SourceDenied(
         f"Connection `{connection.name}` has an address that begins with {scheme}://; {told}. "
         f"`{kind}` needs one that begins with {needed}."
     )

@@ -18,7 +18,7 @@ import structlog
 from pydantic import TypeAdapter
 
 from service import logs
-from service.errors import AssayError, InvalidRequest, SourceUnreachable
+from service.errors import AssayError, InvalidRequest, SourceDenied, SourceUnreachable
 from service.ports import Opened
 from service.source_page import SourcePage
 from service.source_reference import Provenance, SourceReference
@@ -207,7 +207,7 @@ def test_a_kind_that_an_address_is_not_for_is_refused_before_anything_is_dialled
         lambda: sources.refuse("p", reference),
         lambda: sources.open("p", reference, lambda *told: None).__enter__(),
     ):
-        with pytest.raises(InvalidRequest) as caught:
+        with pytest.raises(SourceDenied) as caught:
             ask()
         assert f"begins with {scheme}://" in caught.value.detail
         assert all(f"`{able}`" in caught.value.detail for able in READ_THERE[scheme])
