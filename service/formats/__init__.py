@@ -6,7 +6,7 @@ One line per content type; a new format is one file with a `Reader` and one line
 
 from __future__ import annotations
 
-from service.errors import UnsupportedFormat
+from service.errors import InvalidRequest, UnsupportedFormat
 from service.formats.csv_columns import CsvReader
 from service.formats.json_body import ImportBody, JsonReader
 from service.formats.npy import NpyReader
@@ -29,6 +29,16 @@ def reader_for(content_type: str, sink: Sink, limits: Limits, options: Options) 
     if kind not in READERS:
         raise UnsupportedFormat(
             f"Content-Type `{kind or 'none'}` cannot be read; send one of {', '.join(READERS)}."
+        )
+    given = {name for name, value in vars(options).items() if value is not None}
+    if useless := sorted(given - READERS[kind].takes):
+        raise InvalidRequest(
+            f"`{useless[0]}` says nothing about a body of type {kind}; leave it out"
+            + (
+                f" ({', '.join(sorted(READERS[kind].takes))} can be given)."
+                if READERS[kind].takes
+                else "."
+            )
         )
     return READERS[kind](sink, limits, options)
 

@@ -27,6 +27,8 @@ IN_MEMORY = 8 << 20
 class CsvReader:
     """Reads one CSV with a header row; cells are strings, an empty cell is missing."""
 
+    takes = frozenset({"id_column"})
+
     def __init__(self, sink: Sink, limits: Limits, options: Options) -> None:
         self._limits, self._options = limits, options
         self._spool = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed in finish

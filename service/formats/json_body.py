@@ -63,6 +63,8 @@ class ImportBody(SourceRef):
 class JsonReader:
     """Reads one JSON body, which has to fit the limit for text."""
 
+    takes = frozenset[str]()
+
     def __init__(self, sink: Sink, limits: Limits, options: Options) -> None:
         self._sink, self._limits = sink, limits
         self._body = bytearray()

@@ -36,6 +36,8 @@ SHORTEST_START = 12
 class NpyReader:
     """Reads one .npy body; rows go on as soon as they are whole."""
 
+    takes = frozenset({"dtype"})
+
     def __init__(self, sink: Sink, limits: Limits, options: Options) -> None:
         self._sink, self._limits, self._options = sink, limits, options
         self._buffer = bytearray()

@@ -92,6 +92,9 @@ class Parsed:
 class Reader(Protocol):
     """Reads one body."""
 
+    takes: frozenset[str]
+    """Names of the options that mean something to it."""
+
     def __init__(self, sink: Sink, limits: Limits, options: Options) -> None: ...
 
     def feed(self, data: bytes) -> None:

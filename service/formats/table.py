@@ -11,6 +11,8 @@ from service.formats.reader import Limits, Options, Parsed, Sink, spool
 class TableReader:
     """Reads one table; its footer comes last, so nothing can be read before."""
 
+    takes = frozenset({"id_column", "vector_column"})
+
     kind: FileKind
 
     def __init__(self, sink: Sink, limits: Limits, options: Options) -> None:

@@ -579,6 +579,28 @@ def test_other_content_types_are_unsupported(kind: str | None, door: Any, refusa
     assert "application/x-npy" in found["detail"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        ("application/x-npy", "id_column"),
+        ("application/x-npy", "vector_column"),
+        ("text/csv", "vector_column"),
+        ("text/csv", "dtype"),
+        ("application/json", "id_column"),
+        ("application/vnd.apache.parquet", "dtype"),
+    ],
+)
+def test_an_option_that_says_nothing_about_a_body_is_refused(
+    kind: str, option: str, door: Any, refusal: Any
+) -> None:
+    """It would seem to have been heeded."""
+    value = "bf16" if option == "dtype" else "a"
+    answer = door.post(
+        "/v1/datasets", content=b"a\n1\n", params={option: value}, headers={"Content-Type": kind}
+    )
+    assert f"`{option}` says nothing" in refusal(answer, 422, "invalid-request")["detail"]
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "br", "GZIP", "identity, deflate"])
 @pytest.mark.parametrize("place", ["datasets", "jobs", "gates", "gates/validate"])
 def test_an_encoded_body_is_refused_and_told_what_to_send(
