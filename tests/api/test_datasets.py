@@ -79,7 +79,7 @@ def test_a_dataset_shows_what_the_contract_names(door: Any, upload: Any) -> None
 
     assert found.keys() == {
         "id", "name", "n", "d", "dtype", "bytes", "sha256", "vectors_sha256", "ids_sha256",
-        "columns", "spec", "facts", "created_at",
+        "columns", "skipped_columns", "spec", "facts", "created_at",
     }  # fmt: skip
     assert re.fullmatch(r"ds_[0-9a-f]{24}", found["id"])
     assert (found["name"], found["n"], found["d"]) == ("tiny", 4, 2)
