@@ -17,6 +17,7 @@ from service.checks.neighbour_stability import neighbour_stability
 from service.dataset import Dataset, Labels
 from service.errors import DimensionMismatch, InvalidRequest, NonFiniteRows, TooFewRows, ZeroRows
 from service.job import Job
+from service.numerics.changes import change_of_classes
 from service.operations import Services, submit
 from service.request import parse_request
 from tests.stored_by_hand import SCHEMES, gaps, pair, stored, top, unit
@@ -310,10 +311,14 @@ def test_groups_belong_to_the_gallery_where_there_are_no_queries(run: Callable[.
     assert interval.resamples == 7
 
 
+NINE_UNCHANGED = (-(1 - 0.025 ** (1 / 9)), 1 - 0.025 ** (1 / 9))
+"""Nothing gained or lost in nine groups."""
+
+
 def test_the_change_of_label_precision_never_has_an_interval_without_width(
     run: Callable[..., Any],
 ) -> None:
-    """Gains less losses, each by Clopper-Pearson at half of a side's level, around jackknife-t."""
+    """Gains and losses by `numerics.changes`, which has tests of its own, around jackknife-t."""
     labels = (np.random.default_rng(12).random(90) < 0.5).tolist()
     groups = np.arange(90) % 9
     for values in (labels, [True] * 90):
@@ -329,17 +334,16 @@ def test_the_change_of_label_precision_never_has_an_interval_without_width(
         before, after = top(points.before, 5), top(points.after, 5)
         hits = [(of_rows[found] == of_rows[:, None]).mean(axis=1) for found in (before, after)]
         change = hits[1] - hits[0]
-        own = np.array([change[groups == g].mean() for g in range(9)])
         without = np.array([change[groups != g].mean() for g in range(9)])
-        error = np.sqrt(8 / 9 * np.sum((without - without.mean()) ** 2))
-        half = error * stats.t.ppf(0.975, 8)
-        ends = []
-        for total in (np.maximum(own, 0).sum(), np.maximum(-own, 0).sum()):
-            low = stats.beta.ppf(0.0125, total, 10 - total) if total > 0 else 0.0
-            ends.append((low, stats.beta.ppf(0.9875, total + 1, 9 - total)))
+        half = np.sqrt(8 / 9 * np.sum((without - without.mean()) ** 2)) * stats.t.ppf(0.975, 8)
         interval = got.conditions["int4_both"].label_precision_change[5].interval
-        assert interval.low == pytest.approx(min(change.mean() - half, ends[0][0] - ends[1][1]))
-        assert interval.high == pytest.approx(max(change.mean() + half, ends[0][1] - ends[1][0]))
+        one_class = np.zeros(90, dtype=np.int64)
+        wanted = change_of_classes(change, one_class, groups).interval(0.95, "group")
+        assert (interval.low, interval.high) == pytest.approx((wanted.low, wanted.high))
+        assert interval.low <= change.mean() - half
+        assert interval.high >= change.mean() + half
+        if not change.any():
+            assert (interval.low, interval.high) == pytest.approx(NINE_UNCHANGED)
 
 
 def test_a_census_has_no_intervals_and_four_groups_are_too_few(run: Callable[..., Any]) -> None:
