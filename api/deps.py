@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from api.auth import Identity, identify
 from api.keys import Keys, Scope
+from api.queries import refuse_unknown
 from api.rates import Kind, allow
 from service.errors import (
     AssayError,
@@ -43,6 +44,7 @@ def _caller(scope: Scope, kind: Kind) -> Callable[[Request], Identity]:
         identity = identify(request, keys)
         identity.need(scope)
         allow(request, services_of(request), identity, kind)
+        refuse_unknown(request)
         return identity
 
     return caller

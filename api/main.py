@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import RedirectResponse
 
@@ -16,7 +16,6 @@ from api.contracts import describe
 from api.keys import Keys
 from api.leaving import leaving
 from api.metrics import Measured, Metrics
-from api.queries import refuse_unknown
 from api.rates import Declared
 from api.routes import baselines, charts, checks, datasets, events, gates, health, jobs, reports
 from api.streams import Pace, Streams
@@ -91,7 +90,7 @@ def create_app(
         )
     problems.install(app)
     for router in ROUTERS:
-        app.include_router(router, dependencies=[Depends(refuse_unknown)], responses=REFUSED)
+        app.include_router(router, responses=REFUSED)
     app.add_api_route("/", _home, include_in_schema=False)
     describe(app)
     return app

@@ -24,7 +24,7 @@ _TYPE = r"[<>|=]?[A-Za-z?]\d{0,9}(?:\[\w{1,9}\])?"
 _VALUES = {
     "descr": rf"""'{_TYPE}'|"{_TYPE}\"""",
     "fortran_order": "True|False",
-    "shape": r"\(\s*+(?:-?\d++L?\s*+,\s*+)*+(?:-?\d++L?\s*+)?\)",
+    "shape": r"\(\s*+(?:-?\d{1,30}+L?\s*+,\s*+)*+(?:-?\d{1,30}+L?\s*+)?\)",
 }
 _ENTRY = re.compile(
     "|".join(

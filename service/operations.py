@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from os import SEEK_END
 from typing import IO
 
@@ -210,16 +211,26 @@ def vectors_file(services: Services, project: str, dataset: str) -> tuple[IO[byt
     return file, size, record.vectors_sha256
 
 
-def remove_dataset(services: Services, project: str, dataset: str) -> None:
-    """Delete a dataset that nothing needs; asked again once nothing new can use it."""
+def remove_dataset(
+    services: Services, project: str, dataset: str, unused_since: datetime | None = None
+) -> None:
+    """
+    Delete a dataset that nothing needs; asked again once nothing new can use it.
+
+    DatasetInUse also where it was used after a given time.
+    """
+
+    def used() -> bool:
+        return unused_since is not None and services.datasets.used(project, dataset) >= unused_since
+
     with suppress(DamagedDataset):  # it can be deleted without being read
         services.datasets.record(project, dataset)
     if user := _user(services, project, dataset):
         raise DatasetInUse(f"{user} needs dataset {dataset}.")
     if not services.datasets.remove(
-        project, dataset, keep=lambda: _user(services, project, dataset) is not None
+        project, dataset, keep=lambda: used() or _user(services, project, dataset) is not None
     ):
-        raise DatasetInUse(f"A job has just been accepted that needs dataset {dataset}.")
+        raise DatasetInUse(f"Something has just been accepted that needs dataset {dataset}.")
     log.info("dataset removed", dataset=dataset, project=project)
 
 

@@ -115,6 +115,10 @@ class Datasets(Protocol):
         """Project and id of datasets whose last use, or coming, was before that time."""
         ...
 
+    def used(self, project: str, dataset: str) -> datetime:
+        """When a dataset was used last, or came."""
+        ...
+
     def tidy(self, older_than: datetime) -> int:
         """Delete what uploads and imports that died before that time have left; how many."""
         ...

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from service.errors import (
 )
 from service.formats import PageWriter
 from service.importing import fetch, refuse_gaps
-from service.job import FETCH, Job, State, steps
+from service.job import FETCH, Job, State, now, steps
 from service.operations import (
     Services,
     cancel,
@@ -415,3 +416,14 @@ def test_a_draft_of_an_attempt_that_was_killed_goes_with_the_next(
     made = on.jobs.get("default", job.id).inputs["dataset"].dataset
     assert [path.name for path in (tmp_path / "default" / "datasets").iterdir()] == [made]
     assert on.datasets.drafting() == []
+
+
+def test_a_dataset_that_was_used_since_stays(services: Services, store: Any) -> None:
+    """It was listed as unused a moment before."""
+    dataset = store(np.ones((20, 3), np.float32)).id
+    since = now()
+    assert services.datasets.unused(since) == [("default", dataset)]
+    services.datasets.usable("default", dataset)
+    with pytest.raises(DatasetInUse):
+        remove_dataset(services, "default", dataset, since)
+    remove_dataset(services, "default", dataset, now() + timedelta(seconds=1))

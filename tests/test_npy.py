@@ -84,11 +84,12 @@ def test_a_header_may_be_written_by_another_hand(text: str) -> None:
         "{'descr': 'f4,f4', 'fortran_order': False, 'shape': (3, 2)}",
         "{'descr': '<q9', 'fortran_order': False, 'shape': (3, 2)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "9" * 5000 + ", 2)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "9" * 31 + ", 2)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1," * 4000 + "x)}",
         "{" * 9000,
         "",
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_other_text_is_no_header(text: str) -> None:
     with pytest.raises(UnreadableNpy):

@@ -117,25 +117,28 @@ class Sweeper:
 
     def _remove_parts(self) -> None:
         for job_id in self._services.parts.jobs():
-            job = self._jobs.find(job_id)
-            if job is None or job.state.terminal:
-                self._services.parts.remove(job_id)
+            with suppress(ValidationError):  # a record of another version, which `_look` names
+                job = self._jobs.find(job_id)
+                if job is None or job.state.terminal:
+                    self._services.parts.remove(job_id)
 
     def _remove_unused(self) -> None:
         kept_s = self._services.quotas.dataset_retention_s
         if kept_s is None:
             return
-        for project, dataset in self._services.datasets.unused(now() - timedelta(seconds=kept_s)):
-            with suppress(DatasetInUse, UnknownDataset):
-                remove_dataset(self._services, project, dataset)
+        since = now() - timedelta(seconds=kept_s)
+        for project, dataset in self._services.datasets.unused(since):
+            with suppress(DatasetInUse, UnknownDataset, ValidationError):  # who may need it
+                remove_dataset(self._services, project, dataset, since)
 
     def _remove_drafts(self) -> None:
         """Those of jobs that were stopped, once their process has surely gone."""
         for job_id in self._services.datasets.drafting():
-            job = self._jobs.find(job_id)
-            ended = None if job is None else job.finished_at
-            if job is None or (ended is not None and now() - ended > STOPPING):
-                self._services.datasets.abandon(job_id)
+            with suppress(ValidationError):
+                job = self._jobs.find(job_id)
+                ended = None if job is None else job.finished_at
+                if job is None or (ended is not None and now() - ended > STOPPING):
+                    self._services.datasets.abandon(job_id)
 
 
 def _late(job: Job) -> bool:

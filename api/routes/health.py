@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.deps import LONGEST_WAIT_S, Reader, Use
 from api.problems import answers, guarded
+from api.queries import refuse_unknown
 from api.rates import Kind
 from service.checks import CATALOGUE
 from service.errors import Unavailable
@@ -81,7 +82,7 @@ class LimitsView(Model):
     used: UsageView
 
 
-@router.get("/healthz")
+@router.get("/healthz", dependencies=[Depends(refuse_unknown)])
 def alive() -> Health:
     """The process answers."""
     return Health(status="alive")
@@ -118,7 +119,7 @@ class Looker:
         return missing, workers
 
 
-@router.get("/readyz", responses=answers("unavailable"))
+@router.get("/readyz", responses=answers("unavailable"), dependencies=[Depends(refuse_unknown)])
 async def ready(request: Request) -> Readiness:
     """Redis, the store and at least one worker answer; otherwise 503 says what is missing."""
     missing, workers = await request.app.state.looker.look()

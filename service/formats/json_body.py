@@ -38,6 +38,8 @@ from service.request import invalid
 SHOWN = 10
 OF_VECTORS = ("vectors", "embedding")
 """Keys of numbers that are floats however they are written."""
+COLUMNS = "/columns"
+"""Where keys are names of columns."""
 SIGNED, UNSIGNED = -(2**63), 2**64
 _NUMBERS: TypeAdapter[list[list[float]]] = TypeAdapter(
     list[list[float]], config=ConfigDict(strict=True, allow_inf_nan=False)
@@ -150,7 +152,8 @@ def _large(content: Any) -> Iterator[tuple[str, int | float]]:
             inside = [
                 (at + pointer_to(key), one)
                 for key, one in parts
-                if key not in OF_VECTORS and (isinstance(one, (dict, list)) or _is_large(one))
+                if (key not in OF_VECTORS or at.endswith(COLUMNS))
+                and (isinstance(one, (dict, list)) or _is_large(one))
             ]
             waiting += reversed(inside)
         elif _is_large(value):

@@ -148,7 +148,11 @@ class MemoryDatasets:
             self._removing.discard((project, dataset))
 
     def unused(self, since: datetime) -> list[tuple[str, str]]:
-        return [key for key in list(self._stored) if self._used.get(key, since) < since]
+        return [key for key, at in list(self._used.items()) if at < since]
+
+    def used(self, project: str, dataset: str) -> datetime:
+        self.record(project, dataset)
+        return self._used[project, dataset]
 
     def tidy(self, older_than: datetime) -> int:
         return 0

@@ -25,7 +25,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
@@ -107,8 +107,9 @@ class ObjectDatasets:
         except AlreadyExistsError:
             try:
                 return self.usable(project, self._bytes(key).decode())
-            except (UnknownDataset, DamagedDataset):
-                # its upload died, or was undone, after the claim; or the same rows replace it
+            except (UnknownDataset, DamagedDataset, FileNotFoundError):
+                # its upload died, or was undone, after the claim; or the same rows replace it, which
+                # are being deleted
                 self._put(key, record.id.encode())
         return None
 
@@ -288,10 +289,18 @@ class ObjectDatasets:
     def unused(self, since: datetime) -> list[tuple[str, str]]:
         found = []
         for shown in self._root.glob("*/datasets/ds_*/dataset.json"):
-            with suppress(FileNotFoundError):  # removed meanwhile
-                if shown.stat().st_mtime < since.timestamp():
-                    found.append((shown.parts[-4], shown.parts[-2]))
+            project, dataset = shown.parts[-4], shown.parts[-2]
+            with suppress(UnknownDataset):  # removed meanwhile
+                if self.used(project, dataset) < since:
+                    found.append((project, dataset))
         return found
+
+    def used(self, project: str, dataset: str) -> datetime:
+        try:
+            shown = (self._root / _folder(project, dataset) / "dataset.json").stat()
+        except FileNotFoundError:
+            raise UnknownDataset(f"There is no dataset `{dataset}`.") from None
+        return datetime.fromtimestamp(shown.st_mtime, UTC)
 
     def tidy(self, older_than: datetime) -> int:
         found = 0

@@ -231,6 +231,9 @@ def test_large_numbers_written_as_floats_are_labels_and_integers_beyond_64_bits_
     with pytest.raises(InvalidRequest, match=f"{10**30} is beyond 64 bits") as caught:
         read(JSON, (text % (10**30, -(2**63) - 1)).encode())
     assert [fault.pointer for fault in caught.value.faults] == ["/columns/a/0", "/columns/b/1"]
+    named_so = b'{"vectors": [[1, 2]], "columns": {"vectors": [%d]}}' % 10**30
+    with pytest.raises(InvalidRequest, match="beyond 64 bits"):
+        read(JSON, named_so)
     parsed, got = read(JSON, b'{"vectors": [[1e19, %d]], "columns": {"g": [1e19]}}' % 10**30)
     assert got.tolist() == [[1e19, 1e30]]
     assert parsed.columns["g"].levels == (1e19,)

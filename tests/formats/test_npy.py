@@ -274,6 +274,13 @@ def test_any_bytes_are_refused_or_read(read: Any, body: bytes) -> None:
             read(NPY, form)
 
 
+def test_a_claim_of_thousands_of_digits_is_refused(read: Any) -> None:
+    """Its bytes cannot even be written out."""
+    for size in ("9" * 4299, "9" * 19):
+        with pytest.raises((MalformedPayload, PayloadTooLarge)):
+            read(NPY, plain(f"({size}, {size})") + b"\0" * 64)
+
+
 def test_a_long_header_is_refused_by_its_length() -> None:
     """Four gigabytes of header are never waited for."""
     reader = reader_for(NPY, io.BytesIO(), Limits(), Options())

@@ -398,6 +398,39 @@ def test_a_dataset_is_unused_after_its_last_use(datasets: Any) -> None:
     assert set(datasets.unused(now() + timedelta(seconds=1))) == {("p", old.id), ("p", new.id)}
 
 
+def test_content_that_is_being_deleted_can_be_sent_again(tmp_path: Path) -> None:
+    """At any moment: what led to it may be gone between two looks."""
+    datasets = ObjectDatasets(tmp_path)
+    rows = np.ones((2, 2), "<f4")
+    over = threading.Event()
+    failed: list[BaseException] = []
+
+    def again(work: Callable[[], Any]) -> None:
+        while not over.is_set():
+            try:
+                work()
+            except UnknownDataset:
+                continue
+            except BaseException as error:
+                failed.append(error)
+
+    def delete() -> None:
+        for one in datasets.page("p", 10, None).items:
+            datasets.remove("p", one.id, lambda: False)
+
+    threads = [
+        threading.Thread(target=again, args=(work,))
+        for work in (lambda: keep(datasets, rows), lambda: keep(datasets, rows), delete, delete)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.5)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
 def test_drafts_of_a_job_can_be_forgotten_when_it_has_died(tmp_path: Path) -> None:
     """What it had finished stays, and so do drafts of others."""
     datasets = ObjectDatasets(tmp_path)

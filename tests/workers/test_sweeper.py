@@ -212,6 +212,18 @@ def test_parts_are_removed_once_their_job_has_ended(
     assert parts.jobs() == [running.id]
 
 
+def test_a_record_that_cannot_be_read_stops_no_other_cleaning(
+    sweep: Any, redis: Redis, datasets: ObjectDatasets, parts: ObjectParts
+) -> None:
+    redis.hset("assay:job:job_odd", mapping={"version": 1, "json": b"{}"})
+    datasets.draft("p", "job_odd").spool().close()
+    datasets.draft("p", "job_unknown").spool().close()
+    parts.put("job_odd", 0, b"x")
+    for _ in range(2):
+        sweep(SWEEPS_PER_CLEANING)
+    assert datasets.drafting() == ["job_odd"]
+
+
 @pytest.mark.parametrize("kept_s", [None, 60])
 def test_datasets_that_nothing_needs_go_when_their_time_is_up(
     kept_s: int | None, services: Services, queue: RqQueue, jobs: RedisJobs, tmp_path: Path
