@@ -17,6 +17,7 @@ Datasets in an object store, and where everything lies in it.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -51,6 +52,8 @@ ASKING_S = 60.0
 """Whoever asks longer has died."""
 COUNTED_S = 5.0
 """What other processes store is noticed after that."""
+OTHERS = (errno.ENOENT, errno.ENOTEMPTY)
+"""Somebody else deletes it too, or asks whether it may go."""
 log = structlog.get_logger()
 DATASET_ID = re.compile(r"ds_[0-9a-f]{24}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -395,5 +398,9 @@ def _folder(project: str, dataset: str) -> str:
 
 
 def _delete(folder: Path) -> None:
-    with suppress(FileNotFoundError):  # somebody else deletes it too
-        shutil.rmtree(folder)
+    while folder.exists():
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno not in OTHERS:
+                raise
