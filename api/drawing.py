@@ -7,8 +7,8 @@ from typing import Annotated
 import structlog
 from fastapi import Depends, Request
 
-from service.charts import Painter, pictures
-from service.errors import Unavailable
+from service.charts import Painter, Picture, pictures
+from service.errors import Internal, Unavailable
 from service.rendering import Drawing
 from service.report import ReportBase
 
@@ -23,15 +23,16 @@ def _painter(request: Request) -> Painter:
 Draw = Annotated[Painter, Depends(_painter)]
 
 
-def drawings(painter: Painter, report: ReportBase) -> list[Drawing] | None:
-    """All charts of a report, none where there is nothing to draw with; None if it failed just now."""
+def drawings(painter: Painter, report: ReportBase) -> list[Drawing]:
+    """All charts of a report, none where there is nothing to draw with; one that fails alone."""
     if not painter.installed:
         return []
+    return [Drawing(one.name, one.question, _drawn(painter, one)) for one in pictures(report)]
+
+
+def _drawn(painter: Painter, picture: Picture) -> str | None:
     try:
-        return [
-            Drawing(one.name, one.question, painter.draw(one, "svg").decode())
-            for one in pictures(report)
-        ]
-    except Unavailable as error:
-        log.warning("charts of a page were not drawn", reason=error.detail)
+        return painter.draw(picture, "svg").decode()
+    except (Internal, Unavailable) as error:
+        log.warning("a chart of a page was not drawn", chart=picture.name, reason=error.detail)
         return None

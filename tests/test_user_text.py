@@ -12,10 +12,11 @@ PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethroug
 
 
 def test_characters_that_are_not_seen_are_spelt_out() -> None:
-    """Controls, bidirectional ones, and halves of surrogate pairs, which no file can hold."""
+    """Controls, bidirectional ones, halves of surrogate pairs, and what no XML can hold."""
     assert visible("a\x00\x1b[31m") == "a[U+0000][U+001B][31m"
     assert visible("\N{RIGHT-TO-LEFT OVERRIDE}x") == "[U+202E]x"
     assert visible("\ud800") == "[U+D800]"
+    assert visible("\ufffe\uffff") == "[U+FFFE][U+FFFF]"
     assert visible("naïve 漢字 \N{HEBREW LETTER ALEF}") == "naïve 漢字 \N{HEBREW LETTER ALEF}"
 
 

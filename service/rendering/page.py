@@ -51,16 +51,12 @@ class Drawing:
 
     name: str
     question: str
-    svg: str
-    """Of our own making: it is not escaped."""
+    svg: str | None
+    """Of our own making: it is not escaped; None where it could not be drawn."""
 
 
-def report_page(report: ReportBase, drawings: Sequence[Drawing] | None = ()) -> str:
-    """
-    Everything in a report, each value with its sentence, each null with its reason; and drawings.
-
-    None says that there would be some.
-    """
+def report_page(report: ReportBase, drawings: Sequence[Drawing] = ()) -> str:
+    """Everything in a report, each value with its sentence, each null with its reason; and drawings."""
     check = check_of(report.kind)
     sections = {
         "results": block(Head("Results"), {"": report.results}),

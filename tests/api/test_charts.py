@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.charts import Painter
-from service.errors import Unavailable
+from service.charts import Painter, Picture
+from service.errors import AssayError, Internal, Unavailable
 
 HTML = {"Accept": "text/html"}
 FORMS = {"svg": "image/svg+xml", "png": "image/png", "vl.json": "application/json"}
@@ -150,18 +150,36 @@ def test_without_the_library_there_are_specifications_and_a_page_without_picture
     assert "<figure" not in page.text
 
 
-def test_a_page_whose_charts_fail_just_now_says_so(
-    door: Any, job: str, refusal: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "failure",
+    [Unavailable("The process that draws has ended; try again."), Internal("It has no bars.")],
+)
+def test_a_page_says_which_chart_fails_and_shows_the_others(
+    failure: AssayError, door: Any, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The report is there; the chart alone says to come back."""
+    draw = Painter.draw
 
-    def fail(*_: Any) -> bytes:
-        raise Unavailable("The process that draws has ended; try again.")
+    def fail(painter: Painter, picture: Picture, wanted: Any) -> bytes:
+        if picture.name == "precision":
+            raise failure
+        return draw(painter, picture, wanted)
 
     monkeypatch.setattr(Painter, "draw", fail)
     page = door.get(f"{job}/report", headers=HTML)
     assert page.status_code == 200
-    assert "could not be drawn just now" in page.text
+    assert "The chart <code>precision</code> could not be drawn just now" in page.text
+    assert page.text.count("could not be drawn") == page.text.count('<figure id="') == 1
+    svg = door.get(f"{job}/charts/labels.svg").text
+    assert f'<figure id="chart-labels">\n{svg}\n</figure>' in page.text
+
+
+def test_a_chart_that_fails_just_now_says_to_come_back(
+    door: Any, job: str, refusal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> bytes:
+        raise Unavailable("The process that draws has ended; try again.")
+
+    monkeypatch.setattr(Painter, "draw", fail)
     answer = door.get(f"{job}/charts/labels.svg")
     refusal(answer, 503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0

@@ -17,6 +17,11 @@ from service.report import load_report
 from .drawn import data, faults, marks, objects, parsed, values, words
 
 FOLDER = Path(__file__).parent.parent / "data" / "reports" / "1.0"
+NONCHARACTERS = [
+    0xFDD0,
+    0xFDEF,
+    *(16**4 * plane + end for plane in (1, 16) for end in (0xFFFE, 0xFFFF)),
+]
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><image href="http://127.0.0.1:9/x" onload="alert(1)"/>',
@@ -29,6 +34,8 @@ HOSTILE = [
     "&lt;b&gt; &amp; %3Cb%3E",
     "\N{RIGHT-TO-LEFT OVERRIDE}drowssap",
     "new\nline\ttab\x00nul\x1b[31m\ufffe\uffff",
+    "\ufffe\uffff",
+    "".join(map(chr, NONCHARACTERS)),
     "null",
     "__proto__",
     "constructor",
