@@ -134,4 +134,4 @@ if __name__ == "__main__":
         (ROOT / ANSWERS / f"{kind}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         if kind == PICTURED[0]:
             PICTURE.parent.mkdir(exist_ok=True)
-            PICTURE.write_bytes(charts(report)[PICTURED[1]])
+            PICTURE.write_bytes(charts()(report)[PICTURED[1]]())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from service import logs, npy
-from service.charts import Painter, pictures
+from service.charts import NOT_INSTALLED, Painter, pictures
 from service.checks import CATALOGUE
 from service.dataset import Dataset
-from service.errors import AssayError, InvalidRequest, UnsupportedFormat
+from service.errors import AssayError, ChartsNotInstalled, InvalidRequest, UnsupportedFormat
 from service.formats import Options
 from service.gate import read_policy, verdict_page
 from service.gating import read_gate, run_gate
@@ -75,10 +76,18 @@ def run(request: dict[str, Any], base: Path, progress: Tell) -> bytes:
     return report_bytes(here.services, PROJECT, job.id)
 
 
-def charts(report: bytes) -> dict[str, bytes]:
-    """The charts of a report as SVG, by name."""
-    with closing(Painter()) as painter:
-        return {one.name: painter.draw(one, "svg") for one in pictures(load_report(report))}
+def charts() -> Callable[[bytes], dict[str, Callable[[], bytes]]]:
+    """What finds the charts of a report, by name, each drawn as SVG when it is wanted."""
+    painter = Painter()
+    if not painter.installed:
+        raise ChartsNotInstalled(NOT_INSTALLED)
+
+    def found(report: bytes) -> dict[str, Callable[[], bytes]]:
+        return {
+            one.name: partial(painter.draw, one, "svg") for one in pictures(load_report(report))
+        }
+
+    return found
 
 
 def gate(

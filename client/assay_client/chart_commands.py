@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from assay_client.commands import AsJson, Server, connected
-from assay_client.problems import Mistake
-from assay_client.records import CHART_FORMATS
-from assay_client.terminal import print_json, save, write
+from assay_client.extensions import Charts
+from assay_client.problems import AssayError, Mistake
+from assay_client.records import CHART_FORMATS, Job
+from assay_client.terminal import complain, print_json, save, write
 from assay_client.values import printable
 
 
@@ -53,10 +54,26 @@ def chart(
         save(out, drawn)
 
 
-def save_charts(folder: Path, drawn: Mapping[str, bytes]) -> None:
-    """Charts by name, one SVG for each."""
-    for name, svg in drawn.items():
-        save(folder / f"{name}.svg", svg)
+def charts_of(server: str | None, job: Job) -> Charts:
+    """The charts of a job that has succeeded, each fetched when it is wanted."""
+    with connected(server) as assay:
+        for one in assay.charts(job):
+            yield one["name"], partial(assay.chart, job, one["name"])
+
+
+def save_charts(folder: Path, charts: Charts, as_json: bool) -> None:
+    """One SVG for each; what fails is told, and costs no other."""
+    failures = []
+    for name, draw in charts:
+        try:
+            save(folder / f"{name}.svg", draw())
+        except AssayError as error:
+            error.detail = f"chart `{name}`: {error.detail}"
+            failures.append(error)
+    for failure in failures[:-1]:
+        complain(failure, as_json)
+    for failure in failures[-1:]:
+        raise failure
 
 
 def _format(file: Path) -> str:

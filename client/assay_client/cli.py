@@ -17,9 +17,16 @@ import typer
 from typer.main import get_command
 
 from assay_client import chart_commands, gate_commands, refusing, report_commands, requests
-from assay_client.chart_commands import save_charts
+from assay_client.chart_commands import charts_of, save_charts
 from assay_client.commands import AsJson, Local, Server, Tags, connected, displayed, going_on
-from assay_client.extensions import Commands, charts_local, local_kind, local_kinds, run_local
+from assay_client.extensions import (
+    Charts,
+    Commands,
+    charts_local,
+    local_kind,
+    local_kinds,
+    run_local,
+)
 from assay_client.located import Json
 from assay_client.problems import EXIT_UNAVAILABLE, AssayError, Mistake, exit_code
 from assay_client.terminal import (
@@ -88,14 +95,18 @@ def check(
     )
     if out is not None:
         refuse_unwritable(out / "report.json")
+    if charts is not None:
+        refuse_unwritable(charts / "*.svg")
     try:
-        data = _run_local(body, base, charts) if local else _run_remote(body, base, server, charts)
+        data, drawn = _run_local(body, base, charts) if local else _run_remote(body, base, server)
     except AssayError as error:
         error.kind = body["kind"]
         raise
     print_report(data, as_json)
     if out is not None:
         save(out / "report.json", data, "report")
+    if charts is not None:
+        save_charts(charts, drawn, as_json)
 
 
 app.command(context_settings={"ignore_unknown_options": True})(gate_commands.gate)
@@ -287,17 +298,16 @@ def main() -> NoReturn:
     sys.exit(run())
 
 
-def _run_local(body: Json, base: Path, charts: Path | None) -> bytes:
+def _run_local(body: Json, base: Path, charts: Path | None) -> tuple[bytes, Charts]:
+    draw = None if charts is None else charts_local()
     refusing.refuse_elsewhere(body["inputs"])
     body = refusing.fitted(body, base, local_kind(body["kind"]))
     with displayed() as display:
         data = run_local(body, base, display.stage)
-    if charts is not None:
-        save_charts(charts, charts_local(data))
-    return data
+    return data, () if draw is None else draw(data)
 
 
-def _run_remote(body: Json, base: Path, server: str | None, charts: Path | None) -> bytes:
+def _run_remote(body: Json, base: Path, server: str | None) -> tuple[bytes, Charts]:
     with connected(server) as assay, displayed() as display:
         body = refusing.fitted(body, base, assay.check(body["kind"]))
         inputs = assay.upload_files(body["inputs"], base, display.upload)
@@ -315,10 +325,7 @@ def _run_remote(body: Json, base: Path, server: str | None, charts: Path | None)
             raise failure(job)
         if job.get("cached"):
             log("answered from a stored report")
-        if charts is not None:
-            names = [str(one["name"]) for one in assay.charts(job)]
-            save_charts(charts, {name: assay.chart(job, name) for name in names})
-        return assay.report_bytes(job)
+        return assay.report_bytes(job), charts_of(server, job)
 
 
 if __name__ == "__main__":

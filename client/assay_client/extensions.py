@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,9 @@ from assay_client.problems import AssayError
 
 COMMANDS = "assay.commands"
 LOCAL = "assay.local"
+
+Charts = Iterable[tuple[str, Callable[[], bytes]]]
+"""Charts by name, and what draws or fetches each as SVG."""
 
 
 def entries(group: str) -> dict[str, EntryPoint]:
@@ -114,11 +118,23 @@ def run_local(request: Json, base: Path, progress: Callable[[str, int, int], Non
         return bytes(run(request, base, progress))
 
 
-def charts_local(report: bytes) -> dict[str, bytes]:
-    """The charts of a report as SVG, by name, drawn in this process."""
+def charts_local() -> Callable[[bytes], Charts]:
+    """What draws the charts of a report as SVG here; refused where there is nothing to draw with."""
     charts = _local("charts")
     with _stated():
-        return dict(charts(report))
+        pictures = charts()
+
+    def drawn(draw: Callable[[], bytes]) -> bytes:
+        with _stated():
+            return bytes(draw())
+
+    def charts_of(report: bytes) -> Charts:
+        with _stated():
+            found = dict(pictures(report))
+        for name, draw in found.items():
+            yield name, partial(drawn, draw)
+
+    return charts_of
 
 
 def gate_local(

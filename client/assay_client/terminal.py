@@ -49,6 +49,8 @@ def write(data: bytes) -> None:
 def refuse_unwritable(file: Path) -> None:
     """Refuse a file that cannot be written, before there is anything to lose; it stays as it is."""
     with _saying(file):
+        if file.parent.is_file():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

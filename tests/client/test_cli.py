@@ -714,6 +714,42 @@ def test_a_check_may_leave_its_charts(ready: FakeServer, vectors: Path, assay: A
     }  # fmt: skip
 
 
+def test_a_report_outlives_a_chart_that_fails_and_so_do_the_other_charts(
+    ready: FakeServer, vectors: Path, assay: Assay
+) -> None:
+    """It is there before any of them, and what failed is named."""
+    words = ["check", "geometry", "--vectors", "rows.npy", "--charts", "drawn", "--out", "kept"]
+    ready.on("GET /v1/jobs/job_1/charts", problem(404, "unknown-job", "There is no job."))
+    ran = assay(*words, "--json")
+    assert (ran.code, ran.out.encode()) == (2, STORED)
+    items = [{"name": name, "title": f"{name}?"} for name in ("spread", "rows", "hubs")]
+    ready.on("GET /v1/jobs/job_1/charts", Answer(200, {"items": items, "drawn": True}))
+    for name in ("spread", "hubs"):
+        broken = problem(500, "internal", "A chart could not be drawn.")
+        ready.on(f"GET /v1/jobs/job_1/charts/{name}.svg", broken)
+    drawn = Answer(200, b"rows", {"Content-Type": "image/svg+xml"})
+    ready.on("GET /v1/jobs/job_1/charts/rows.svg", drawn)
+    ran = assay(*words, "--json")
+    assert (ran.code, ran.out.encode()) == (4, STORED)
+    assert Path("kept/report.json").read_bytes() == STORED
+    assert [file.name for file in Path("drawn").iterdir()] == ["rows.svg"]
+    told = [json.loads(line) for line in ran.err.splitlines() if line.startswith("{")]
+    assert [one["detail"] for one in told] == [
+        f"chart `{name}`: A chart could not be drawn." for name in ("spread", "hubs")
+    ]
+
+
+@pytest.mark.parametrize("folder", ["rows.npy", "rows.npy/deep", "/proc/x"])
+@pytest.mark.parametrize("more", [[], ["--local"]])
+def test_where_charts_cannot_be_written_is_said_before_anything_is_sent(
+    folder: str, more: list[str], ready: FakeServer, vectors: Path, assay: Assay
+) -> None:
+    ran = assay("check", "geometry", "--vectors", "rows.npy", "--charts", folder, *more)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"`{folder}/*.svg` cannot be written" in ran.err
+    assert ready.asked == []
+
+
 POINT = {
     "job": "job_1", "kind": "geometry", "kind_version": 1, "created_at": "2026-01-02T03:04:05Z",
     "tags": {}, "inputs": {}, "cached": False, "digest": "b" * 64,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import yaml
 from assay_client.cli import run as assay
 
-from service.errors import InvalidRequest, SourceDenied
+from service.errors import Internal, InvalidRequest, SourceDenied
 from service.gating import read_gate, run_gate
 from service.operations import Services, perform
 from workers.local import charts, gate, run, wanted
@@ -126,9 +127,34 @@ def test_charts_of_a_report_are_drawn_here(tables: Path) -> None:
     """The same as `assay check --local --charts` writes, one file for each."""
     inputs = {"vectors": {"path": "rows.npy"}}
     report = run({"kind": "geometry", "inputs": inputs}, tables, told)
-    drawn = charts(report)
+    drawn = {name: draw() for name, draw in charts()(report).items()}
     assert list(drawn) == ["spread", "directions", "spectrum"]
     folder = tables / "drawn"
     words = ["check", "geometry", "--vectors", str(tables / "rows.npy"), "--local"]
     assert assay([*words, "--charts", str(folder), "--json"]) == 0
     assert {file.stem: file.read_bytes() for file in folder.iterdir()} == drawn
+
+
+def test_without_the_library_charts_are_refused_before_the_check_is_run(
+    tables: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    words = ["check", "geometry", "--vectors", str(tables / "rows.npy"), "--local", "--charts", "."]
+    monkeypatch.setattr("assay_client.cli.run_local", None)
+    monkeypatch.chdir(tables)
+    assert assay(words) == 4
+    assert "pip install 'embedding-assay[charts]'" in capfd.readouterr().err
+
+
+def test_a_report_made_here_outlives_charts_that_fail(
+    tables: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> bytes:
+        raise Internal("It has no bars.")
+
+    monkeypatch.setattr("service.charts.Painter.draw", fail)
+    words = ["check", "geometry", "--vectors", str(tables / "rows.npy"), "--local", "--json"]
+    assert assay([*words, "--charts", str(tables / "drawn")]) == 4
+    said = capfd.readouterr()
+    assert json.loads(said.out)["kind"] == "geometry"
+    assert json.loads(said.err.splitlines()[-1])["detail"] == "chart `spectrum`: It has no bars."
