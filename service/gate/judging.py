@@ -20,7 +20,7 @@ from service.gate.needed import (
 )
 from service.gate.policy import Policy
 from service.gate.rule import Region, Rule
-from service.gate.warned import PLACE, counted
+from service.gate.warned import PLACE, counted, going_on
 from service.numerics.power import without_spread
 from service.numerics.resampling import Interval
 from service.references import Model
@@ -123,7 +123,8 @@ def _look(rule: Rule, measure: Measure, region: Region, reports: Reports, wide: 
         code = report if isinstance(report, str) else wider
         return Seen(Verdict.invalid, f"check `{name}` has no report: {code}")
     if path.startswith(PLACE):
-        return _judge_number(region, *counted(report, path))
+        count, said = counted(report, path)
+        return _judge_number(region, count, going_on(said))
     value, why = _find(report, path, measure)
     if value is None:
         return Seen(Verdict.inconclusive, f"the measure is undefined: {why}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from service.check import Check, Measure, Warned
 from service.report import ReportBase
 
+SENTENCE = re.compile(r"\A[A-Z](?=[a-z]*\b)")
+"""The first letter of a message that begins with a word."""
 PLACE = "warnings."
 """What the path of a measure begins with that counts the warnings of one code."""
 
@@ -52,6 +55,11 @@ def counted(report: ReportBase, path: str) -> tuple[int, str]:
     if found is None:
         return 0, "the report has no such warning"
     return len(found), _said(found[0], found[1:])
+
+
+def going_on(message: str) -> str:
+    """A message behind a semicolon: its first word small, unless it is an abbreviation."""
+    return SENTENCE.sub(lambda first: first[0].lower(), message)
 
 
 def _by_code(report: ReportBase) -> dict[str, list[Warned]]:

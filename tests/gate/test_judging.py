@@ -353,7 +353,7 @@ def warned(real: Any) -> Callable[..., Judged]:
 
 
 def test_a_rule_about_a_warning_counts_those_of_its_code(warned: Any) -> None:
-    """None passes, one breaks it with its own words; of several the first speaks."""
+    """None passes, one breaks it with its own words, which go on; of several the first speaks."""
     rule = {"measure": "shape.warnings.duplicates", "at_most": 0}
     verdict, (one,) = warned(rule)
     assert (verdict, one.observed, one.interval) == ("pass", 0, None)
@@ -362,9 +362,15 @@ def test_a_rule_about_a_warning_counts_those_of_its_code(warned: Any) -> None:
     assert (verdict, one.observed, one.threshold) == ("fail", 1, 0)
     assert one.reason == "breaks the rule; 7 rows equal an earlier row."
     assert one.measured == "Warnings `duplicates` of the report. Rows equal an earlier row."
+    for message, going_on in (
+        ("All rows are alike.", "all rows are alike."), ("A few are.", "a few are."),
+        ("MMD is 0.", "MMD is 0."), ("R2 is 0.", "R2 is 0."), ("`All` is 0.", "`All` is 0."),
+    ):  # fmt: skip
+        _, (one,) = warned(rule, message)
+        assert one.reason == f"breaks the rule; {going_on}"
     verdict, (one,) = warned({**rule, "at_most": 1}, "First.", "Second.", "Third.")
     assert (verdict, one.observed) == ("fail", 3)
-    assert one.reason == "breaks the rule; First. Warnings like it in the report: 2 more."
+    assert one.reason == "breaks the rule; first. Warnings like it in the report: 2 more."
 
 
 def test_a_rule_about_a_warning_may_only_warn_or_be_invalid(warned: Any, judged: Judged) -> None:

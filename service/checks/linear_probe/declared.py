@@ -221,7 +221,7 @@ class LinearProbe(Results):
     charts = (
         Dots(
             "accuracy",
-            "How many labels does a linear classifier recover?",
+            "What share of rows does a linear classifier label correctly?",
             (
                 Shown("models.{model}.accuracy", beside={"blind guess": "majority"}),
                 Shown("models.{model}.balanced_accuracy", beside={"blind guess": "chance"}),
