@@ -182,10 +182,15 @@ class Assay(Client):
         return self._run(self._flows.get(Job, "jobs", id_of(job)))
 
     def jobs(
-        self, *, state: str | None = None, kind: str | None = None, limit: int = 20
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        tag: str | None = None,
+        limit: int = 20,
     ) -> list[Job]:
-        """The newest jobs."""
-        return self._run(self._flows.newest(Job, "jobs", limit, state=state, kind=kind))
+        """The newest jobs; `tag` is `name:value`."""
+        return self._run(self._flows.newest(Job, "jobs", limit, state=state, kind=kind, tag=tag))
 
     def cancel(self, job: str | Job) -> Job:
         """Stop a job; one that has ended stays as it is."""

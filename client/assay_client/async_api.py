@@ -135,9 +135,16 @@ class AsyncAssay(Client):
         return await self._run(self._flows.get(Job, "jobs", id_of(job)))
 
     async def jobs(
-        self, *, state: str | None = None, kind: str | None = None, limit: int = 20
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        tag: str | None = None,
+        limit: int = 20,
     ) -> list[Job]:
-        return await self._run(self._flows.newest(Job, "jobs", limit, state=state, kind=kind))
+        return await self._run(
+            self._flows.newest(Job, "jobs", limit, state=state, kind=kind, tag=tag)
+        )
 
     async def cancel(self, job: str | Job) -> Job:
         return await self._run(self._flows.cancel(Job, "jobs", job))

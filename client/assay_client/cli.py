@@ -7,9 +7,10 @@ they follow its code (`problems.exit_code`).
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,7 +19,7 @@ from typer.main import get_command
 
 from assay_client import chart_commands, gate_commands, refusing, report_commands, requests
 from assay_client.chart_commands import charts_of, save_charts
-from assay_client.commands import AsJson, Local, Server, Tags, connected, displayed, going_on
+from assay_client.commands import AsJson, Local, Server, Tag, Tags, connected, displayed, going_on
 from assay_client.extensions import (
     Charts,
     Commands,
@@ -200,11 +201,11 @@ def datasets(
     if delete:
         if dataset is None:
             raise Mistake("say which dataset to delete: `assay datasets ID --delete`")
-        with connected(server) as assay:
+        with connected(server) as assay, _listed():
             assay.delete_dataset(dataset)
         log(f"{dataset} is deleted")
         return
-    with connected(server) as assay:
+    with connected(server) as assay, _listed():
         found: Any = assay.datasets(limit=limit) if dataset is None else assay.dataset(dataset)
     if as_json:
         print_json(found)
@@ -217,6 +218,17 @@ def datasets(
         show_dataset(found, console())
 
 
+@contextlib.contextmanager
+def _listed() -> Iterator[None]:
+    """Of a dataset that was named alone, the list helps, not another upload."""
+    try:
+        yield
+    except AssayError as error:
+        if error.code == "unknown-dataset":
+            error.advice = "`assay datasets` lists what there is"
+        raise
+
+
 @app.command()
 def jobs(
     job: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
@@ -225,6 +237,7 @@ def jobs(
         str | None, typer.Option(help="queued, running, succeeded, failed or cancelled.")
     ] = None,
     kind: Annotated[str | None, typer.Option(help="Kind of check.")] = None,
+    tag: Tag = None,
     limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
     server: Server = None,
     as_json: AsJson = False,
@@ -235,7 +248,7 @@ def jobs(
     with connected(server) as assay:
         found: Any
         if job is None:
-            found = assay.jobs(state=state, kind=kind, limit=limit)
+            found = assay.jobs(state=state, kind=kind, tag=tag, limit=limit)
         else:
             found = assay.cancel(job) if cancel else assay.job(job)
             if cancel and found["state"] != "cancelled":

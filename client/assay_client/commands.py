@@ -24,6 +24,7 @@ Tags = Annotated[
     list[str] | None,
     typer.Option("--tag", metavar="NAME:VALUE", help="A tag to find it by; repeatable."),
 ]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME:VALUE", help="Only with this tag.")]
 Local = Annotated[bool, typer.Option("--local", help="Use the service installed here, no server.")]
 
 

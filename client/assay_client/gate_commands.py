@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay_client import refusing, requests
-from assay_client.commands import AsJson, Local, Server, Tags, connected, displayed, going_on
+from assay_client.commands import AsJson, Local, Server, Tag, Tags, connected, displayed, going_on
 from assay_client.extensions import gate_local, wanted_local
 from assay_client.gates import promotions, refuse_misfits, refuse_name, refuse_strays
 from assay_client.located import Json
@@ -43,7 +43,7 @@ class Outputs:
             if file is not None:
                 refuse_unwritable(file)
 
-    def of_run(self, run: Json, page: Callable[[], bytes]) -> None:
+    def of_run(self, run: Json, page: Callable[[], bytes], as_json: bool) -> None:
         """A run that has ended, with its page; what cannot be had or written changes no verdict."""
         from assay_client.verdicts import junit
 
@@ -52,7 +52,7 @@ class Outputs:
                 try:
                     save(file, made())
                 except AssayError as missing:
-                    complain(missing)
+                    complain(missing, as_json, exit_of(run))
 
     def of_error(self, policy: str, error: AssayError) -> None:
         """Why there is no verdict; where that cannot be written, the error is still the first."""
@@ -123,11 +123,16 @@ def gate(
         outputs.of_error(name, error)
         raise
     _print_gate(run, as_json)
-    outputs.of_run(run, page)
+    outputs.of_run(run, page, as_json)
     if promoted:
         with connected(server) as assay:
             _promote(assay, run, promoted)
-    raise typer.Exit(EXIT_BY_VERDICT.get(str(run.get("verdict")), EXIT_UNAVAILABLE))
+    raise typer.Exit(exit_of(run))
+
+
+def exit_of(run: Json) -> int:
+    """How the command ends after a run, whatever could not be written of it."""
+    return EXIT_BY_VERDICT.get(str(run.get("verdict")), EXIT_UNAVAILABLE)
 
 
 def _judged_here(rules: Json, bound: Json) -> tuple[Json, Callable[[], bytes]]:
@@ -174,9 +179,7 @@ def gates(
     run: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Stop the run and its jobs.")] = False,
     promote: Promote = None,
-    tag: Annotated[
-        str | None, typer.Option(metavar="NAME:VALUE", help="Only with this tag.")
-    ] = None,
+    tag: Tag = None,
     limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
     server: Server = None,
     as_json: AsJson = False,

@@ -43,6 +43,7 @@ TYPED_WRONG = {
     "unknown-check",
     "unknown-dataset",
     "unknown-job",
+    "unknown-chart",
     "unknown-gate",
     "unknown-baseline",
     "unsupported-format",
@@ -95,6 +96,9 @@ class AssayError(Exception):
 
     kind: str | None = None
     """The check that was asked for, where one was."""
+
+    advice: str | None = None
+    """What to do about it, where the command knows better than the code of the problem."""
 
     def __init__(
         self,
@@ -172,7 +176,7 @@ def next_step(error: AssayError) -> str | None:
         return f"try again in {error.retry_after:.0f} s"
     if isinstance(error, Mistake) and error.code == "invalid-request":
         return None
-    steps = [NEXT_STEPS.get(error.code), *_offers(error)]
+    steps = [error.advice or NEXT_STEPS.get(error.code), *_offers(error)]
     if error.code == "invalid-request" and any(
         OF_PARAMS.match(one.pointer) for one in error.faults
     ):

@@ -195,6 +195,8 @@ def _split(words: Sequence[str], options: Sequence[str]) -> tuple[str | None, di
 def _role(role: str, values: Sequence[str], base: Path) -> Json | list[Json]:
     """One value, or, of a role that takes several models, a list of `name=value`."""
     option = f"--{role}"
+    for value in values:
+        _refuse_misnamed(value, option)
     named = [None if Path(value).is_file() else NAMED.fullmatch(value) for value in values]
     if named == [None]:
         return source(values[0], base, option)
@@ -207,6 +209,25 @@ def _role(role: str, values: Sequence[str], base: Path) -> Json | list[Json]:
             )
         models.append({**source(found["value"], base, option), "name": found["name"]})
     return models
+
+
+def _is_source(value: str) -> bool:
+    try:
+        source(value, Path(), "")
+    except Mistake:
+        return False
+    return True
+
+
+def _refuse_misnamed(value: str, option: str) -> None:
+    """Refuse `NAME=` before what is a source of its own, where NAME is none a model may have."""
+    name, equals, rest = value.partition("=")
+    if not equals or NAMED.fullmatch(value) or _is_source(value) or not _is_source(rest):
+        return
+    fit = re.sub("[^a-z0-9_]+", "_", name.lower())[:32] or "name"
+    raise Mistake(
+        f"`{option} {value}`: the name of a model is 1 to 32 of a-z, 0-9 and _: {option} {fit}={rest}"
+    )
 
 
 def _named(file: Path, base: Path) -> str:

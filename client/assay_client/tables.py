@@ -89,7 +89,7 @@ def show_datasets(datasets: Sequence[Json], console: Console) -> None:
             Text(printable(dataset.get("name") or "")),
             Text(plain(dataset["n"])),
             Text("columns" if d is None else plain(d)),
-            Text(size(dataset["bytes"])),
+            Text(_size(dataset)),
             Text(_minute(dataset["created_at"])),
         )
     _print(table, console, "no datasets")
@@ -113,7 +113,7 @@ def show_dataset(dataset: Json, console: Console) -> None:
     """Print what is known of a dataset."""
     facts = dataset.get("facts") or {}
     pairs: dict[str, Any] = {key: dataset.get(key) for key in ("name", "n", "d", "dtype")}
-    pairs["size"] = size(dataset["bytes"])
+    pairs["size"] = _size(dataset) or None
     pairs |= {
         f"column {name}": f"{plain(column['distinct'])} {column['type']} labels, "
         f"{plain(column['missing'])} missing"
@@ -123,6 +123,11 @@ def show_dataset(dataset: Json, console: Console) -> None:
     pairs |= {key: value for key, value in dataset.get("spec", {}).items() if value is not None}
     pairs |= {key: dataset.get(key) for key in ("sha256", "vectors_sha256", "created_at")}
     _pairs(dataset["id"], pairs, console)
+
+
+def _size(dataset: Json) -> str:
+    """That of the vectors; a table without any has none."""
+    return size(dataset["bytes"]) if dataset["bytes"] else ""
 
 
 def _fact(value: Any) -> str:

@@ -93,8 +93,12 @@ def console() -> Console:
     return Output(highlight=False, markup=False, emoji=False)
 
 
-def complain(error: AssayError, as_json: bool = False) -> None:
-    """A problem: what, where, and what to do next; as JSON, the last line of standard error."""
+def complain(error: AssayError, as_json: bool = False, code: int | None = None) -> None:
+    """
+    A problem: what, where, and what to do next; as JSON, the last line of standard error.
+
+    `code` is how the command ends, where that does not follow from the problem.
+    """
     if as_json:
         log(
             json.dumps(
@@ -104,7 +108,7 @@ def complain(error: AssayError, as_json: bool = False) -> None:
                     "detail": error.detail,
                     "errors": error.errors,
                     "next_step": next_step(error),
-                    "exit_code": exit_code(error),
+                    "exit_code": exit_code(error) if code is None else code,
                 }
             )
         )

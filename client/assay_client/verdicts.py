@@ -37,7 +37,7 @@ def _gate(run: Json, console: Console) -> Iterator[Text]:
         warns = "" if _blocks(one) else "  (warns only)"
         yield Text.assemble((printable(one["rule"]["measure"]), "bold"), (warns, "dim"))
         if measured := one.get("measured"):
-            yield from hang(console, "  ", measured, "dim")
+            yield from hang(console, "  ", " ".join(measured.split()), "dim")
         yield _columns(
             _verdict(one["verdict"]), _observed(one), _interval(one), condition(one["rule"])
         )

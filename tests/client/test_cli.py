@@ -160,6 +160,20 @@ def test_a_dataset_is_deleted(ready: FakeServer, assay: Assay) -> None:
     ready.on("DELETE /v1/datasets/ds_2", problem(409, "dataset-in-use", "`prod` stands for it."))
     assert assay("datasets", "ds_2", "--delete").code == 4
     assert assay("datasets", "--delete").code == 2
+    for method, words in (("DELETE", ["--delete"]), ("GET", [])):
+        ready.on(f"{method} /v1/datasets/ds_3", problem(404, "unknown-dataset", "There is none."))
+        ran = assay("datasets", "ds_3", *words)
+        assert (ran.code, ran.err.splitlines()[-1]) == (
+            2, "next: `assay datasets` lists what there is",
+        )  # fmt: skip
+
+
+def test_jobs_are_listed_by_their_tag(ready: FakeServer, assay: Assay) -> None:
+    ready.on("GET /v1/jobs", Answer(200, {"items": [job()], "next_cursor": None}))
+    ran = assay("jobs", "--tag", "release:7", "--kind", "geometry")
+    assert (ran.code, ran.out.splitlines()[1].split()[0]) == (0, "job_1")
+    (asked,) = ready.calls("GET /v1/jobs")
+    assert asked.query == {"limit": "20", "kind": "geometry", "tag": "release:7"}
 
 
 def test_datasets_are_listed_newest_first(ready: FakeServer, assay: Assay) -> None:
@@ -172,7 +186,7 @@ def test_datasets_are_listed_newest_first(ready: FakeServer, assay: Assay) -> No
     shown = assay("datasets", "--limit", 5)
     assert [line.split() for line in shown.out.splitlines()[1:]] == [
         ["ds_2", "rows", "1,200", "384", "1.8", "MB", "11-29", "12:30"],
-        ["ds_1", "3", "columns", "0", "B", "11-29", "12:30"],
+        ["ds_1", "3", "columns", "11-29", "12:30"],
     ]
     assert json.loads(assay("datasets", "--json").out) == page["items"]
     assert [one.query for one in ready.calls("GET /v1/datasets")] == [
@@ -692,7 +706,7 @@ def test_a_chart_that_is_not_there_says_where_the_list_is(ready: FakeServer, ass
     ready.on(route, problem(404, "unknown-chart", "There is none; did you mean `spread`?"))
     ran = assay("chart", "job_1", "spred")
     assert (ran.code, ran.err.splitlines()[-1]) == (
-        4, "next: `assay chart JOB_ID` lists what there is",
+        2, "next: `assay chart JOB_ID` lists what there is",
     )  # fmt: skip
     ready.on(route, Answer(200, b"<html>", {"Content-Type": "text/html"}))
     assert "unexpected-answer" in assay("chart", "job_1", "spred").err
@@ -1130,8 +1144,11 @@ def test_a_verdict_outlives_a_disk_that_fills_up(
     words = ["--markdown", "gate.md", "--junit", "gate.xml", "--json"]
     ran = assay("gate", "policy.json", "--server", server.url, *words)
     assert (ran.code, json.loads(ran.out)) == (code, done)
-    for file in ("gate.md", "gate.xml"):
-        assert f"`{file}` cannot be written: No space left on device" in ran.err
+    told = [json.loads(line) for line in ran.err.splitlines()[-2:]]
+    assert [one["exit_code"] for one in told] == [code, code]
+    assert [one["detail"] for one in told] == [
+        f"`{file}` cannot be written: No space left on device" for file in ("gate.md", "gate.xml")
+    ]
 
 
 @pytest.mark.parametrize("folder", ["rows.npy/deep", "/proc/x", "/proc"])

@@ -145,6 +145,8 @@ def test_a_mistake_ends_alike_wherever_it_is_found(
         (["reports", "job_none"], USAGE, "unknown-job"),
         (["reports", "--kind", "nope"], USAGE, "unknown-check"),
         (["jobs", "--kind", "nope"], USAGE, "unknown-check"),
+        (["jobs", "--tag", "nope"], USAGE, "name:value"),
+        (["jobs", "--tag", "a:b"], 0, ""),
         (["jobs", "--state", "nope"], USAGE, "/query/state"),
         (["gates", "--tag", "nope"], USAGE, "name:value"),
         (["baselines", "show", "nope"], USAGE, "unknown-baseline"),

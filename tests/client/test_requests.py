@@ -69,6 +69,9 @@ def test_a_parameter_is_json_or_else_a_string(text: str, value: Any) -> None:
     assert requests.parameter(f"name={text}") == ("name", value)
 
 
+NAMES = r"`--models BERT=.*`: the name of a model is 1 to 32 of a-z, 0-9 and _: --models bert="
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -78,6 +81,11 @@ def test_a_parameter_is_json_or_else_a_string(text: str, value: Any) -> None:
         (["geometry", "--vectors"], r"`--vectors` needs a value"),
         (["geometry", "--jsn", "--vectors", "rows.npy"], r"needs a value. Did you mean `--json`"),
         (["geometry", "--a", "rows.npy", "--a", "rows.npy"], r"`--a` is given twice"),
+        (["geometry", "--models", "BERT=rows.npy"], NAMES),
+        (["geometry", "--models", "BERT=rows.npy", "--models", "b=rows.npy"], NAMES),
+        (["geometry", "--models", "b=rows.npy", "--models", "BERT=ds_1"], NAMES),
+        (["geometry", "--models", "mini.lm v3=rows.npy"], "--models mini_lm_v3=rows.npy$"),
+        (["geometry", "--vectors", "LR=1/gone.npy"], r"`--vectors LR=1/gone.npy`: there is no"),
         (["geometry", "--vectors", "gone.npy"], r"`--vectors gone.npy`: there is no such file$"),
         (["geometry", "--level", "0.9"], r"a parameter is given as `--param level=0.9`"),
         (["geometry", "--census", "true"], r"a parameter is given as `--param census=true`"),

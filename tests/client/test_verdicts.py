@@ -65,6 +65,12 @@ def test_warnings_and_nulls_are_said() -> None:
     assert "undefined" in text
 
 
+def test_what_was_measured_is_wrapped_anew() -> None:
+    """Lines of a description end where the terminal does, not where its source did."""
+    text = shown(run(one("fail", measured="ties\nhalf: .5 is\n  chance.")))
+    assert "  ties half: .5 is chance.\n" in text
+
+
 def test_text_from_outside_cannot_steer_the_terminal() -> None:
     text = shown(run(one("fail", reason="\x1b[2Jgone", measured="\x1b]0;x\x07")))
     assert "\x1b" not in text
