@@ -28,6 +28,8 @@ HEIGHT = 280
 MOST_POINTS = 300
 CLOSE = 0.05
 """Texts closer than this share of the height cover each other."""
+OFF = 8
+"""Pixels between a point and its text, on the side where the line does not go."""
 MOST_IN_ONE = 2
 """Names of points that lie together."""
 MOST_NAMED = 14
@@ -130,6 +132,8 @@ def _body(
         scale = {"zero": False, "nice": False, "padding": 10}
         return {"field": field, "type": "quantitative", "title": axis or None, "scale": scale}
 
+    rises = bool(frontier) and frontier[0]["value"] < frontier[-1]["value"]
+    free = OFF if rises else -OFF
     shade = {"condition": {"test": {"field": "best", "equal": True}, "value": COLOURS[0]},
              "value": GREY}  # fmt: skip
     layers: list[Spec] = [
@@ -151,11 +155,13 @@ def _body(
         *(
             {
                 "data": {"values": [one for one in named if (one["price"] == dearest) is last]},
-                "mark": {"type": "text", "align": side, "dx": away, "dy": -7, "fontSize": 11,
+                "mark": {"type": "text", "align": side, "dx": away, "dy": off, "fontSize": 11,
                          "color": INK},
                 "encoding": {**x, "y": y("value"), "text": {"field": "name", "type": "nominal"}},
             }
-            for last, side, away in ((False, "left", 8), (True, "right", -8))
+            for last, side, away, off in (
+                (False, "left", 8, free), (True, "right", -8, -free),
+            )
         ),
     ]  # fmt: skip
     shown = [one for one in layers if one["data"]["values"]]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from service.chart import Bars, Chart, Curves, Dots, Trade
@@ -398,3 +399,25 @@ def test_bars_have_no_more_parts_than_colours() -> None:
     for check in CATALOGUE:
         for chart in check.charts:
             assert not isinstance(chart, Bars) or len(chart.shown) <= 3
+
+
+@pytest.mark.parametrize("file", [ROOT / "examples/charts/compression_bytes.svg", None])
+def test_no_name_lies_on_the_line_that_joins_points(file: Path | None, painter: Painter) -> None:
+    """In the drawing: a thousand points of the line against a box about each text."""
+    report = load_report((FOLDER / "compression.json").read_bytes())
+    svg = painter.draw(chart_of(report, "bytes"), "svg") if file is None else file.read_bytes()
+    (line,) = re.findall(rb'<path d="M([-\d.,L]+)"[^>]*opacity="0.6"', svg)
+    ends = np.array([[float(n) for n in end.split(b",")] for end in line.split(b"L")])
+    x = np.linspace(ends[0, 0], ends[-1, 0], 1000)
+    y = np.interp(x, *ends.T)
+    texts = re.findall(
+        rb'<text text-anchor="(start|end)" transform="translate\(([\d.]+),([\d.]+)\)"'
+        rb"[^>]*>((?:native|pca|prefix)\w*)<",
+        svg,
+    )
+    assert len(texts) >= 3
+    for anchor, left, base, name in texts:
+        start, width = float(left), 5.0 * len(name)
+        low = start - (width if anchor == b"end" else 0)
+        beneath = (low <= x) & (x <= low + width)
+        assert not (beneath & (float(base) - 8 <= y) & (y <= float(base) + 2)).any(), name
