@@ -77,6 +77,11 @@ class PolicyCheck(Model):
         """Its parameters, defaults filled in."""
         return check_of(self.kind).params.model_validate(self.params)
 
+    def level(self, look: int) -> float:
+        """Coverage of the intervals its rules are judged on, with so many looks."""
+        level = self.typed_params.level
+        return level if look == 1 else _level((1 - level) / look)
+
     @property
     def measures(self) -> dict[str, Measure]:
         """Every measure of its report by path, a difference under either order of models; warnings."""
@@ -106,8 +111,8 @@ class Policy(Model):
     checks: dict[Name, PolicyCheck] = Field(min_length=1, max_length=50)
     rules: list[Rule] = Field(min_length=1, max_length=500)
     familywise: bool = False
-    """Say `fail` only at alpha / m, m the number of blocking rules, so that a release that satisfies
-    all of them is blocked with probability alpha at most."""
+    """Say `fail` only at alpha / m, m the number of blocking rules on measures with an interval or a
+    p, so that a release that satisfies all of them is blocked with probability alpha at most."""
     look: int = Field(default=1, ge=1, le=MOST_LOOKS)
     """How many times pooled data are judged in all, from the first look on: each at alpha / look."""
 
@@ -122,27 +127,34 @@ class Policy(Model):
 
     def level(self, name: str) -> float:
         """Coverage of the intervals that a check's rules are judged on."""
-        level = self.checks[name].typed_params.level
-        return level if self.look == 1 else _level((1 - level) / self.look)
+        return self.checks[name].level(self.look)
 
     def fail_level(self, name: str) -> float:
         """Coverage of the intervals that `fail` is judged on."""
-        blocking = sum(rule.blocks for rule in self.rules)
-        if not self.familywise or blocking == 1:
-            return self.level(name)
-        return _level((1 - self.level(name)) / blocking)
+        return self._fail_level(name, len(self._uncertain()))
 
     def runs(self) -> dict[str, list[float]]:
         """Levels each check is run at: one, and a second where `fail` needs wider intervals."""
+        uncertain = self._uncertain()
         wide = {
-            rule.measure.partition(".")[0]
-            for rule in self.rules
-            if rule.blocks and self.measure_of(rule).shape != "scalar"
+            rule.measure.partition(".")[0] for rule, one in uncertain if one.shape != "scalar"
         }
+        count = len(uncertain)
         return {
-            name: sorted({self.level(name), self.fail_level(name) if name in wide else 0} - {0})
+            name: sorted(
+                {self.level(name)} | ({self._fail_level(name, count)} if name in wide else set())
+            )
             for name in self.checks
         }
+
+    def _uncertain(self) -> list[tuple[Rule, Measure]]:
+        """Blocking rules that chance may break: of measures with an interval or a p."""
+        blocking = [(rule, self.measure_of(rule)) for rule in self.rules if rule.blocks]
+        return [(rule, one) for rule, one in blocking if one.shape != "scalar" or one.is_p_value]
+
+    def _fail_level(self, name: str, rules: int) -> float:
+        level = self.level(name)
+        return _level((1 - level) / rules) if self.familywise and rules > 1 else level
 
     def measure_of(self, rule: Rule) -> Measure:
         """The measure a rule is about."""

@@ -206,6 +206,24 @@ def test_levels_follow_from_the_looks_and_the_number_of_blocking_rules() -> None
     assert read(rules[0], familywise=True).runs()["shape"] == [0.95]
 
 
+def test_rules_on_plain_numbers_widen_no_interval() -> None:
+    """A count or a warning breaks its rule or does not: alpha is shared by the others alone."""
+    estimated = [{"measure": "shape.anisotropy", "at_most": x} for x in (0.3, 0.4)]
+    numbers = [
+        {"measure": "shape.rankme", "at_least": 2},
+        {"measure": "shape.warnings.rows_dropped", "at_most": 0},
+        {"measure": "floor.warnings.rows_dropped", "at_most": 0},
+    ]
+    p_values = [{"measure": "groups.models.new.p", "at_most": x} for x in (0.05, 0.1)]
+    together = read(*estimated, *numbers, familywise=True)
+    assert together.fail_level("shape") == 0.975
+    assert together.runs()["shape"] == [0.95, 0.975]
+    assert together.runs()["floor"] == [0.95]
+    alone = read(estimated[0], *numbers, familywise=True)
+    assert alone.runs()["shape"] == [0.95]
+    assert read(*estimated, *p_values, familywise=True).runs()["groups"] == [0.95, 0.9875]
+
+
 def test_a_check_keeps_the_level_it_asks_for() -> None:
     """The policy's author may want wider intervals."""
     checks = copy.deepcopy(POLICY["checks"])
