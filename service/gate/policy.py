@@ -136,9 +136,7 @@ class Policy(Model):
     def runs(self) -> dict[str, list[float]]:
         """Levels each check is run at: one, and a second where `fail` needs wider intervals."""
         uncertain = self._uncertain()
-        wide = {
-            rule.measure.partition(".")[0] for rule, one in uncertain if one.shape != "scalar"
-        }
+        wide = {rule.measure.partition(".")[0] for rule, one in uncertain if one.shape != "scalar"}
         count = len(uncertain)
         return {
             name: sorted(

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from service.check import Check, Measure, Slot
 from service.errors import Fault, InvalidRequest, UnknownCheck, did_you_mean, pointer_to
-from service.gate.policy import InputKind, Policy, PolicyCheck, PolicyModel
+from service.gate.policy import MOST_LOOKS, InputKind, Policy, PolicyCheck, PolicyModel
 from service.gate.rule import Rule
+from service.numerics.resampling import clopper_pearson
 from service.references import Model
 from service.request import BY_KIND, check_of, faults_of, names_of
 
@@ -28,11 +29,12 @@ class Draft:
     inputs: Mapping[str, InputKind | None]
     checks: Mapping[str, PolicyCheck | None]
     rules: Iterable[Rule | None]
+    look: int
 
     @classmethod
     def of(cls, body: Any) -> Draft:
         inputs, checks = (_section(body, key, dict) for key in ("inputs", "checks"))
-        known = get_args(InputKind)
+        known, look = get_args(InputKind), _section(body, "look", int)
         return cls(
             inputs={name: kind if kind in known else None for name, kind in inputs.items()},
             checks={
@@ -40,6 +42,7 @@ class Draft:
                 for name, one in checks.items()
             },
             rules=[_read(Rule, one) for one in _section(body, "rules", list)],
+            look=look if 1 <= look <= MOST_LOOKS else 1,
         )
 
 
@@ -184,28 +187,46 @@ def _rule_fault(draft: Draft, at: str, rule: Rule) -> Fault | None:
     measure = known[path]
     if message := rule.fault(measure) or _undefined(check_of(wanted.kind), wanted, measure):
         return Fault(pointer=here, message=message)
-    if message := rule.idle(measure) or _too_few_permutations(wanted, rule, measure):
+    if message := rule.idle(measure) or _too_few_permutations(draft, wanted, rule, measure):
         return Fault(pointer=f"{at}/{rule.comparison}", message=message)
     return None
 
 
-def _too_few_permutations(wanted: PolicyCheck, rule: Rule, measure: Measure) -> str | None:
-    """Why a p-value cannot be as small as asked: it is at least 1 / (permutations + 1)."""
-    if measure.shape != "p_value" or rule.at_most is None:
+def _too_few_permutations(
+    draft: Draft, wanted: PolicyCheck, rule: Rule, measure: Measure
+) -> str | None:
+    """
+    Why no p-value can be shown to be as small as asked: none as extreme still leaves an interval.
+
+    Data of few labellings have an exact p, and keep it with more permutations.
+    """
+    threshold = rule.at_most
+    if measure.shape != "p_value" or threshold is None or threshold >= 1:
         return None
     try:
-        params = wanted.typed_params
+        params, level = wanted.typed_params, wanted.level(draft.look)
     except ValidationError:
         return None
     count = getattr(params, "permutations", None)
-    if count is None or rule.at_most >= 1 / (count + 1):
+    if count is None or threshold >= (least := clopper_pearson(0, count, level)[1]):
         return None
-    enough = math.ceil(math.log((1 - params.level) / 2) / math.log1p(-rule.at_most))
-    return (
-        f"no p of {count} permutations is below {1 / (count + 1):.2g}: this rule cannot pass; where "
-        f"none is as extreme, `permutations: {enough}` or more in this check's `params` show "
-        f"{rule.at_most:g}"
-    )
+    most = type(params).model_json_schema()["properties"]["permutations"]["maximum"]
+    enough = math.log((1 - level) / 2) / math.log1p(-threshold)
+    if enough > most:
+        smallest = _rounded_up(clopper_pearson(0, most, level)[1])
+        remedy = f"ask for no less than {smallest}, which the most there can be, {most}, show"
+    else:
+        remedy = (
+            f"to show {threshold:g}, give `permutations: {math.ceil(enough)}` or more in this "
+            "check's `params`"
+        )
+    return f"{count} random permutations show no p below {_rounded_up(least)}: {remedy}"
+
+
+def _rounded_up(value: float) -> str:
+    """Two digits, no less than the value."""
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{math.ceil(value / digit) * digit:.2g}"
 
 
 def _undefined(check: Check, wanted: PolicyCheck, measure: Measure) -> str | None:

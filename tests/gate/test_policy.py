@@ -551,32 +551,65 @@ def test_a_rule_may_be_about_a_warning_its_check_declares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "threshold", "least", "enough"),
+    ("params", "look", "threshold", "least", "enough"),
     [
-        ({"permutations": 99}, 0.001, "0.01", 3688),
-        ({}, 0.0001, "0.001", 36887),
-        ({"permutations": 99, "level": 0.99}, 0.001, "0.01", 5296),
+        ({"permutations": 99}, 1, 0.03, "0.037", 122),
+        ({"permutations": 99}, 1, 0.001, "0.037", 3688),
+        ({}, 1, 0.001, "0.0037", 3688),
+        ({}, 1, 0.0001, "0.0037", 36887),
+        ({"permutations": 99, "level": 0.99}, 1, 0.001, "0.053", 5296),
+        ({"permutations": 99}, 5, 0.04, "0.053", 130),
     ],
 )
-def test_a_p_that_no_number_of_permutations_asked_for_can_reach_is_a_fault(
-    params: dict[str, Any], threshold: float, least: str, enough: int
+@pytest.mark.parametrize("familywise", [False, True])
+def test_a_p_that_the_permutations_asked_for_cannot_show_is_a_fault(
+    params: dict[str, Any], look: int, threshold: float, least: str, enough: int, familywise: bool
 ) -> None:
     """
-    1 / (B + 1) is the least there can be, of all arrangements too.
-
     Without an exceedance in N the interval ends at t where (1 - t)^N is half of what is outside.
+
+    `fail` may be judged on a wider one, which no rule has to pass.
     """
     checks = {**POLICY["checks"], "groups": {**POLICY["checks"]["groups"], "params": params}}
     rule = {"measure": "groups.models.new.p", "at_most": threshold}
-    message = fault(rule, checks=checks)
+    others = [{"measure": "shape.anisotropy", "at_most": 0.3}] * 9
+    more = {"look": look, "familywise": familywise}
     count = params.get("permutations", 999)
-    assert message.startswith(
-        f"no p of {count} permutations is below {least}: this rule cannot pass"
+    assert fault(rule, *others, checks=checks, **more) == (
+        f"{count} random permutations show no p below {least}: to show {threshold:g}, give "
+        f"`permutations: {enough}` or more in this check's `params`"
     )
-    assert f"`permutations: {enough}` or more" in message
-    outside = (1 - params.get("level", 0.95)) / 2
+    outside = (1 - params.get("level", 0.95)) / 2 / look
     assert (1 - threshold) ** enough <= outside < (1 - threshold) ** (enough - 1)
-    read({**rule, "at_most": float(least)}, checks=checks)
+    assert (1 - float(least)) ** count <= outside < (1 - 0.95 * float(least)) ** count
+    read({**rule, "at_most": float(least)}, *others, checks=checks, **more)
+    for given, accepted in ((enough, True), (enough - 1, False)):
+        checks["groups"] = {**checks["groups"], "params": {**params, "permutations": given}}
+        if accepted:
+            read(rule, *others, checks=checks, **more)
+        else:
+            fault(rule, *others, checks=checks, **more)
+
+
+@pytest.mark.parametrize("threshold", [2e-5, 1e-17, 5e-324])
+def test_a_p_that_no_number_of_permutations_can_show_is_a_fault(threshold: float) -> None:
+    """99,999 are the most; .025^(1/99999) leaves 3.69e-5."""
+    rule = {"measure": "groups.models.new.p", "at_most": threshold}
+    assert fault(rule).endswith(
+        "ask for no less than 3.7e-05, which the most there can be, 99999, show"
+    )
+    checks = copy.deepcopy(POLICY["checks"])
+    checks["groups"]["params"] = {"permutations": 99999}
+    read({**rule, "at_most": 3.7e-5}, checks=checks)
+
+
+def test_a_look_that_is_none_is_the_one_fault_of_its_policy() -> None:
+    """The level of p-values cannot be told by it."""
+    rule = {"measure": "groups.models.new.p", "at_most": 0.05}
+    for look in (0, 21, 10**400, "two"):
+        with pytest.raises(InvalidRequest) as caught:
+            read(rule, look=look)
+        assert [found.pointer for found in caught.value.faults] == ["/policy/look"]
 
 
 def test_a_p_that_is_no_share_of_permutations_may_be_as_small_as_asked() -> None:
