@@ -102,7 +102,11 @@ Role = Dataset | Labels | Relevance
 BARE = "model_1"
 """The name of a model that is given by bare roles."""
 MIB = 1 << 20
-ROWS_WARNINGS = {"rows_dropped": "Rows were left out, as `on_bad_rows` asks."}
+ROWS_WARNINGS = {
+    "rows_dropped": "Rows were left out, as `on_bad_rows` asks.",
+    "missing_vectors": "Rows of a store had no vector and were left out.",
+    "lossy_storage": "Rows of a store were read back from codes: they are not what was written to it.",
+}
 """What may be warned of before a check begins."""
 
 

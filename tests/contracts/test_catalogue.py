@@ -28,7 +28,9 @@ from pydantic import BaseModel, ValidationError
 from scipy.stats import ortho_group
 
 import service.checks
-from service.check import Check, Context, Params, Slot
+import service.imported
+import service.preparing
+from service.check import ROWS_WARNINGS, Check, Context, Params, Slot
 from service.checks import CATALOGUE
 from service.dataset import Dataset, Labels
 from service.errors import AssayError
@@ -727,6 +729,21 @@ def test_every_warning_is_declared_and_every_declared_one_is_given(check: Check)
     assert all(KEY.fullmatch(code) for code in check.codes)
     assert all(told[0].isupper() or told[0] == "`" for told in check.warnings.values())
     assert all(told.endswith(".") for told in check.warnings.values())
+
+
+def test_what_is_warned_of_before_a_check_begins_is_declared_for_all_with_rows() -> None:
+    """By the source: what is left out when stored rows are read, and when they were imported."""
+    warned = set()
+    for module in (service.imported, service.preparing):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple):
+                warned |= {x.value for x in node.value.elts[:1] if isinstance(x, ast.Constant)}
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Warned":
+                codes = [x.value for x in node.keywords if x.arg == "code"]
+                warned |= {x.value for x in codes if isinstance(x, ast.Constant)}
+    assert warned == set(ROWS_WARNINGS)
+    for check in CATALOGUE:
+        assert (warned <= set(check.codes)) is bool(check.slots)
 
 
 @checks

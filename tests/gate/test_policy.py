@@ -538,7 +538,8 @@ def test_models_of_several_matrices_are_bound_whole(inputs: dict[str, Any], says
 def test_a_rule_may_be_about_a_warning_its_check_declares() -> None:
     """Counted; another code is answered with the nearest, and one of another check is none."""
     read({"measure": "shape.warnings.duplicates", "at_most": 0})
-    read({"measure": "shape.warnings.rows_dropped", "at_most": 0})
+    for code in ("rows_dropped", "missing_vectors", "lossy_storage"):
+        read({"measure": f"shape.warnings.{code}", "at_most": 0})
     assert "did you mean `warnings.duplicates`?" in fault(
         {"measure": "shape.warnings.duplicate", "at_most": 0}
     )
@@ -583,8 +584,8 @@ def test_a_p_that_the_permutations_asked_for_cannot_show_is_a_fault(
     assert (1 - threshold) ** enough <= outside < (1 - threshold) ** (enough - 1)
     assert (1 - float(least)) ** count <= outside < (1 - 0.95 * float(least)) ** count
     read({**rule, "at_most": float(least)}, *others, checks=checks, **more)
-    for given, accepted in ((enough, True), (enough - 1, False)):
-        checks["groups"] = {**checks["groups"], "params": {**params, "permutations": given}}
+    for some, accepted in ((enough, True), (enough - 1, False)):
+        checks["groups"] = {**checks["groups"], "params": {**params, "permutations": some}}
         if accepted:
             read(rule, *others, checks=checks, **more)
         else:
