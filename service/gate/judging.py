@@ -16,6 +16,7 @@ from service.gate.needed import (
     cut_at_limit,
     needed_for_interval,
     needed_to_decide,
+    says_how_many,
     spreadless,
 )
 from service.gate.policy import Policy
@@ -191,7 +192,7 @@ def _open(
     needed = needed_to_decide(value, reported, region, limits)
     if math.isinf(judged.low) or math.isinf(judged.high):
         reason = f"no sample bounds the measure{note}, and it has no limit of its own"
-    elif needed is None:
+    elif needed is None and says_how_many(value, reported):
         reason += (
             f"; at_threshold: the estimate is too near for {MOST_NEEDED} times the data to decide"
         )

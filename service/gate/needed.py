@@ -76,7 +76,7 @@ def needed_to_decide(
         return None
     if isinstance(value, PValue):
         return _permutations(value, interval, region)
-    if interval.method not in COUNTING_UNITS:
+    if not says_how_many(value, interval):
         return None
     units, alpha = interval.resamples, (1 - interval.level) / 2
     ends = _ends_to_clear(estimate, region)
@@ -86,7 +86,8 @@ def needed_to_decide(
             for end in ends
             if (limit := limits[end > estimate]) is not None
         ]
-        return _needed(interval, max(counts), math.inf) if counts else None
+        each = units / _trials_of_no_change(interval) if interval.method == CHANGE else 1
+        return _needed(interval, math.ceil(max(counts) * each), math.inf) if counts else None
     if interval.method == SHARE and limits == (0, 1):
         count = max(_share(estimate, end, interval, alpha) for end in ends)
     else:
@@ -99,16 +100,34 @@ def needed_to_decide(
     return _needed(interval, count, MOST_NEEDED)
 
 
+def says_how_many(value: Estimate, interval: Interval) -> bool:
+    """Whether more data narrow this interval in a way that is known."""
+    return isinstance(value, PValue) or interval.method in COUNTING_UNITS
+
+
 def spreadless(
     estimate: float, interval: Interval, limits: tuple[float | None, float | None]
 ) -> bool:
     """Whether all units gave the same value: no width, a share of none or of all, or no change."""
     if interval.method == CHANGE:
-        unchanged = ((1 - interval.level) / 2) ** (1 / interval.resamples)
-        return estimate == 0 and math.isclose(interval.high, 1 - unchanged, rel_tol=1e-9)
+        return estimate == 0 and _trials_of_no_change(interval) > 0
     if interval.method == SHARE:
         return estimate in (0, 1) and limits == (0, 1)
     return _no_width(estimate, interval) and not cut_at_limit(estimate, interval, limits)
+
+
+def _trials_of_no_change(interval: Interval) -> int:
+    """
+    The trials without a change whose exact interval this is; 0 where it is none.
+
+    As many as units, or fewer where they are of classes: as many as the class of the fewest allows.
+    """
+    if not 0 < interval.high == -interval.low < 1:
+        return 0
+    trials = math.log((1 - interval.level) / 2) / math.log1p(-interval.high)
+    whole = round(trials)
+    exact = math.isclose(trials, whole, rel_tol=1e-9)
+    return whole if exact and 0 < whole <= interval.resamples else 0
 
 
 def cut_at_limit(

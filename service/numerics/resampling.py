@@ -24,8 +24,9 @@ class Interval(Model):
     """Nominal coverage."""
     method: str
     """How it was made: `jackknife_t`, `jackknife_t+clopper_pearson` for shares, `jackknife_t+mover` for
-    paired changes of shares, `two_sample_jackknife_t`, `bca`, `max_t`, `fisher_z`, `bonferroni_t`,
-    `student_t` or `clopper_pearson`."""
+    paired changes of shares, `log_jackknife_t+clopper_pearson` for the spread of a batch whose rows are
+    all equal, `two_sample_jackknife_t`, `bca`, `max_t`, `fisher_z`, `bonferroni_t`, `student_t` or
+    `clopper_pearson`."""
     unit: Unit
     """What was left out, or drawn, at a time."""
     resamples: int

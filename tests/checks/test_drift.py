@@ -432,6 +432,7 @@ def test_a_batch_of_one_row_spreads_not_at_all_and_how_much_more_it_may_is_bound
         assert (ratio.estimate, ratio.interval.low) == (0, 0)
         assert ratio.interval.high == pytest.approx(bound)
         assert (ratio.interval.level, ratio.interval.resamples) == (0.95, 40 + u)
+        assert ratio.interval.method == "log_jackknife_t+clopper_pearson"
     assert ratio.interval.high < 0.1
     given_rows, _ = run(drift, baseline=base, batch=batch, params=PARAMS)
     assert given_rows.spread_ratio.estimate == 0

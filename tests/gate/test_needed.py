@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
-from service.gate.needed import needed_for_interval, needed_to_decide
+from service.checks.drift import drift
+from service.gate.judging import judge_estimate
+from service.gate.needed import needed_for_interval, needed_to_decide, spreadless
 from service.gate.rule import Region
-from service.numerics.changes import change_of_rows
+from service.numerics.changes import change_of_classes, change_of_rows
 from service.numerics.moments import Units
 from service.numerics.power import (
     groups_for_band,
@@ -24,7 +27,7 @@ from service.numerics.resampling import (
     clopper_pearson,
     share_interval,
 )
-from service.results import Estimate, PValue, Undefined
+from service.results import Estimate, Params, PValue, Undefined
 
 SHARES = (0, 1)
 ANY = (None, None)
@@ -128,6 +131,61 @@ def test_a_share_that_changes_nowhere_is_counted_as_none_of_so_many() -> None:
         interval = unchanged(units).interval
         assert interval is not None
         assert (interval.low >= -0.03) is reached
+
+
+@pytest.mark.parametrize("level", [0.95, 0.99])
+@pytest.mark.parametrize(("sizes", "bound"), [((9, 1), 0.05), ((5, 3, 2), 0.03), ((1, 1), 0.05)])
+def test_no_change_over_classes_is_counted_as_the_smallest_class_allows(
+    sizes: tuple[int, ...], bound: float, level: float
+) -> None:
+    """Compared with brute force: whole multiples of the same classes until the interval is inside."""
+
+    def unchanged(times: int) -> Estimate:
+        codes = np.repeat(np.arange(len(sizes)), np.array(sizes) * times)
+        change = change_of_classes(np.zeros(len(codes)), codes, np.arange(len(codes)))
+        return Estimate(estimate=0.0, interval=change.interval(level, "row"))
+
+    def inside(times: int) -> bool:
+        interval = unchanged(times).interval
+        return interval is not None and interval.low >= -bound
+
+    first = next(times for times in range(10, 500) if inside(times))
+    some = unchanged(10)
+    assert some.interval is not None
+    assert spreadless(0.0, some.interval, (-1, 1))
+    found = needed(some, Region(low=-bound), (-1, 1))
+    assert found is not None
+    assert (first - 1) * sum(sizes) < found <= first * sum(sizes)
+
+
+@pytest.mark.parametrize("of_classes", [False, True])
+def test_gains_that_losses_undo_are_no_lack_of_change(of_classes: bool) -> None:
+    """The estimate is 0 and the interval has one reach, yet units differ."""
+    values = np.zeros(100)
+    values[:6] = [1, -1, 1, -1, 1, -1]
+    codes = np.arange(100) // 90
+    for changes in range(2, 7, 2):
+        some = np.where(np.arange(100) < changes, values, 0.0)
+        change = (
+            change_of_classes(some, codes, np.arange(100))
+            if of_classes
+            else change_of_rows(some, Units.rows(100))
+        )
+        assert change.value == 0
+        assert not spreadless(0.0, change.interval(0.95, "row"), (-1, 1))
+
+
+def test_the_bound_of_a_collapsed_batch_names_no_number(run: Any) -> None:
+    """It falls as 1 / n, and the baseline's share of it as its root: nothing is said of either."""
+    rng = np.random.default_rng(8)
+    base, batch = rng.normal(size=(60, 5)), np.tile(np.ones(5), (60, 1))
+    found, _ = run(drift, baseline=base, batch=batch, params={"permutations": 19})
+    ratio = found.spread_ratio
+    assert ratio.interval.low == 0 < ratio.interval.high
+    measure = next(one for one in drift.measures if one.path == "spread_ratio")
+    seen = judge_estimate(Region(high=ratio.interval.high / 2), measure, ratio, ratio, Params())
+    assert (seen.verdict, seen.needed) == ("inconclusive", None)
+    assert seen.reason == "the interval lies on both sides of the threshold"
 
 
 def test_a_share_of_nothing_mirrors_a_perfect_one() -> None:

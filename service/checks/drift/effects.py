@@ -26,6 +26,7 @@ ALL_ZERO = Undefined(
     code="zero_variance",
     message="All rows of the batch are zero: zero observed variance never means zero width.",
 )
+COLLAPSED = "log_jackknife_t+clopper_pearson"
 FARTHEST2 = 4.0
 """Squared distance of opposite unit rows."""
 
@@ -129,7 +130,7 @@ def _collapsed(sides: Sides, seen: Shift, without: Shift) -> Estimate:
     apart = min(clopper_pearson(0, units, halved.level)[1], 0.5)
     high = FARTHEST2 * apart * (1 - apart) * float(np.exp(-under.interval.low))
     ends = {"low": 0.0, "high": high, "level": params.level, "resamples": len(sides.sample)}
-    interval = under.interval.model_copy(update={**ends, "method": "jackknife_t+clopper_pearson"})
+    interval = under.interval.model_copy(update={**ends, "method": COLLAPSED})
     return cast(Estimate, Estimate.build(estimate=0.0, interval=interval))
 
 
