@@ -20,6 +20,7 @@ from service.estimates import (
     mean_of,
     mean_of_means,
     p_value,
+    rescaled,
     unpaired_estimate,
 )
 from service.measures import (
@@ -93,6 +94,7 @@ __all__ = [
     "optional",
     "p_value",
     "relevance",
+    "rescaled",
     "table",
     "unpaired_estimate",
     "vectors",

@@ -107,6 +107,17 @@ def change_of(change: PairedChange, params: Params, unit: Unit) -> Estimate:
     return estimate_of(change.value, change.deleted, params, unit, change=change)
 
 
+def rescaled(estimate: Estimate, by: float) -> Estimate:
+    """The estimate of a value that is so many times as large, by > 0."""
+    if estimate.estimate is None:
+        return estimate
+    update: dict[str, object] = {"estimate": estimate.estimate * by}
+    if estimate.interval is not None:
+        ends = {"low": estimate.interval.low * by, "high": estimate.interval.high * by}
+        update["interval"] = estimate.interval.model_copy(update=ends)
+    return estimate.model_copy(update=update)
+
+
 @dataclass(frozen=True)
 class Scale:
     """

@@ -259,6 +259,71 @@ def test_perfect_ranks_still_have_an_interval() -> None:
     assert change.tests.hit[1].undefined["p"].code == "not_estimable"
 
 
+def noisy(documents: Array, right: list[int], *noises: float) -> Models:
+    """Models whose queries are their right document and noise."""
+    rng = np.random.default_rng(8)
+    shape = (len(right), documents.shape[1])
+    return {
+        name: (documents[right] + noise * rng.normal(size=shape), documents)
+        for name, noise in zip("ab", noises, strict=False)
+    }
+
+
+def assert_times(found: Any, other: Any, factor: float) -> None:
+    assert found.estimate == pytest.approx(factor * other.estimate, rel=1e-12, abs=1e-15)
+    for end in ("low", "high"):
+        expected = factor * getattr(other.interval, end)
+        assert getattr(found.interval, end) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_precision_of_one_relevant_document_is_hits_share_of_k_and_so_is_its_interval() -> None:
+    """Closed form: precision@10 is hit@10 over 10, which cannot pass .1; so do changes."""
+    documents = np.random.default_rng(7).normal(size=(90, 6))
+    right = list(range(60))
+    found = run(noisy(documents, right, 0.6, 0.9), [[i] for i in right], ks=[1, 10])
+    for model in found.models.values():
+        assert 0.5 < model.hit[10].estimate < 1
+        assert_times(model.precision[10], model.hit[10], 0.1)
+        assert_times(model.precision[1], model.hit[1], 1)
+        assert model.precision[10].interval.high <= 0.1
+    change = found.differences["b"]["a"]
+    assert_times(change.precision[10], change.hit[10], 0.1)
+    ours, theirs = (getattr(change.tests, name)[10] for name in ("precision", "hit"))
+    assert ours.p == pytest.approx(theirs.p, rel=1e-9)
+    assert ours.simultaneous.high == pytest.approx(theirs.simultaneous.high / 10, rel=1e-9)
+
+
+def test_recall_below_the_number_of_relevant_documents_is_a_part_of_precision() -> None:
+    """Closed form: of 20 relevant documents the first 5 hold a quarter at most, 5/20 of precision@5."""
+    documents = np.random.default_rng(9).normal(size=(200, 6))
+    right = list(range(0, 200, 4))
+    relevant = [list(range(i - i % 20, i - i % 20 + 20)) for i in right]
+    found = run(noisy(documents, right, 0.3, 0.9), relevant, ks=[5, 20])
+    for model in found.models.values():
+        assert_times(model.recall[5], model.precision[5], 0.25)
+        assert_times(model.recall[20], model.precision[20], 1)
+    change = found.differences["b"]["a"]
+    assert_times(change.recall[5], change.precision[5], 0.25)
+
+
+def test_where_numbers_of_relevant_documents_differ_the_largest_bounds_precision() -> None:
+    """By hand: 36 queries find their 1 and 12 their 3 among ten; Clopper-Pearson of shares of .3."""
+    documents = np.repeat(np.eye(48), 3, axis=0) + 1e-3 * np.arange(144)[:, None]
+    relevant = [[3 * i + j for j in range(1 + 2 * (i % 4 == 0))] for i in range(48)]
+    found = run({"a": (np.eye(48), documents)}, relevant, ks=[10]).models["a"].precision[10]
+    values = np.array([len(some) / 10 for some in relevant])
+    trials = len(values)
+    successes = values.sum() / 0.3
+    exact = stats.beta.ppf([0.025, 0.975], [successes, successes + 1], [
+        trials - successes + 1, trials - successes,
+    ])  # fmt: skip
+    half = stats.t.interval(0.95, df=trials - 1, loc=values.mean(), scale=stats.sem(values))
+    assert found.estimate == pytest.approx(values.mean())
+    assert found.interval.low == pytest.approx(min(0.3 * exact[0], half[0]), rel=1e-9)
+    assert found.interval.high == pytest.approx(max(0.3 * exact[1], half[1]), rel=1e-9)
+    assert found.interval.high < 0.3
+
+
 def test_grades_count_in_ndcg_alone() -> None:
     """Gains of trec_eval: grade over log2(1 + rank); the better document second."""
     documents = np.array([[1.0, 0.0], [0.9, 0.4], [0.0, 1.0]])

@@ -110,7 +110,9 @@ def _model(summary: Summary, name: str) -> ModelRetrieval:
     return ModelRetrieval.build(  # type: ignore[no-any-return]
         **{
             what: {
-                k: summary.estimate(summary.of(name, what)[:, c], "share", why)
+                k: summary.estimate(
+                    summary.of(name, what)[:, c], "share", why, summary.attainable(what, k)
+                )
                 for c, k in enumerate(ks)
             }
             for what in AT_K

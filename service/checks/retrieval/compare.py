@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from service.check import Estimate, Undefined, change_of
+from service.check import Estimate, Undefined
 from service.checks.retrieval.declared import AT_K, OVERALL, Difference, PairedTest, Tests
 from service.checks.retrieval.summary import Summary
 from service.numerics.resampled_means import resampled_t
@@ -91,8 +91,8 @@ def _change(summary: Summary, later: str, earlier: str, what: str, c: int | None
     )
     own = summary.units.means(one - other)
     if what != "margin_mean" and np.isfinite(own).any():
-        change = summary.change(one - other)
-        found = change_of(change, summary.params, summary.name)
+        attainable = 1.0 if c is None else summary.attainable(what, summary.params.ks[c])
+        found = summary.change(one - other, attainable)
     else:
         found = summary.estimate(one - other, "plain", summary.missing(later))
     known = own[np.isfinite(own)]

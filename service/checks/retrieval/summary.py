@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from service.check import Arrays, Estimate, Undefined, estimate_of
+from service.check import Arrays, Estimate, Undefined, change_of, estimate_of, rescaled
 from service.checks.retrieval.declared import RetrievalInputs, RetrievalParams
 from service.checks.retrieval.part import Judged
-from service.numerics.changes import PairedChange, change_of_units
+from service.numerics.changes import change_of_units
 from service.numerics.moments import Units
 from service.numerics.ranking import chance_hit
 from service.numerics.rows import Floats
@@ -68,9 +68,28 @@ class Summary:
         n, counts = len(self.judged.classes), self.judged.relevant.counts
         return {k: float(self.units.means(chance_hit(n, counts, k)).mean()) for k in self.params.ks}
 
-    def estimate(self, values: Floats, kind: Kind, why: Undefined) -> Estimate:
-        """The mean over units of their means, each unit left out in turn."""
-        own = self.units.means(values)
+    def attainable(self, what: str, k: int) -> float:
+        """The most that any query can have: what it has with all its relevant documents in front."""
+        counts = self.judged.relevant.counts
+        found = np.minimum(counts, k)
+        if what == "precision":
+            return float((found / k).max())
+        return float((found / counts).max()) if what == "recall" else 1.0
+
+    def estimate(
+        self, values: Floats, kind: Kind, why: Undefined, attainable: float = 1.0
+    ) -> Estimate:
+        """
+        The mean over units of their means, each unit left out in turn.
+
+        Parameters
+        ----------
+        values : (m,) of each query
+        kind : "share" of values in [0, `attainable`], or "plain"
+        why : there is none
+        attainable : of it values are shares; the interval lies within
+        """
+        own = self.units.means(values / attainable)
         own = own[np.isfinite(own)]
         if not len(own):
             return estimate_of(why, np.empty(0), self.params, self.name)
@@ -78,17 +97,19 @@ class Summary:
         deleted = (total - own) / (len(own) - 1) if len(own) > 1 else np.empty(0)
         if kind == "share":
             value = min(max(value, 0.0), 1.0)
-        return estimate_of(
+        found = estimate_of(
             value,
             deleted,
             self.params,
             self.name,
             share=value if kind == "share" else None,
         )
+        return rescaled(found, attainable)
 
-    def change(self, values: Floats) -> PairedChange:
-        """The mean over units of a difference of two shares, which some query has."""
-        return change_of_units(values, self.units.units)
+    def change(self, values: Floats, attainable: float = 1.0) -> Estimate:
+        """The mean over units of a difference of two such shares, which some query has."""
+        found = change_of_units(values / attainable, self.units.units)
+        return rescaled(change_of(found, self.params, self.name), attainable)
 
     def of(self, name: str, what: str) -> NDArray[Any]:
         return np.asarray(self.parts[f"{name}.{what}"])
