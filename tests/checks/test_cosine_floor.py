@@ -722,6 +722,22 @@ def test_readings_say_the_numbers_they_are_about(
     assert {w.code for w in context.warnings} == {"anisotropic", "mean_fitted_on_compared_rows"}
 
 
+def test_a_reading_counts_the_gap_of_all_pairs_in_deviations_of_all_pairs(
+    sides: Callable[[str, str], dict[str, Array]], run: Callable[..., Any]
+) -> None:
+    """Explicit 100 x 100 matrices, whatever pairings were sampled."""
+    inputs = {name: sides("scifact_halves", "e5small_q4")[name] for name in "ab"}
+    units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in map(np.float64, inputs.values())]
+    mean = np.concatenate(units).mean(axis=0)
+    centred = [(x - mean) / np.linalg.norm(x - mean, axis=1, keepdims=True) for x in units]
+    got, _ = run(cosine_floor, **inputs, params={"shared_mean": True, "derangements": 1})
+    for reading, (x, y) in zip(got.readings(), (units, centred), strict=False):
+        scores = x @ y.T
+        floor = scores[~np.eye(len(x), dtype=bool)]
+        times = (np.diag(scores).mean() - floor.mean()) / floor.std()
+        assert f"] is {times:.2f} standard deviations of the floor." in reading
+
+
 def test_many_dimensions_switch_the_space_guard_off(
     monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
 ) -> None:

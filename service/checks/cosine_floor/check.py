@@ -27,7 +27,7 @@ ANISOTROPIC = 0.3
 
 
 @check(
-    version=2,
+    version=3,
     title="Matched cosines against their floor",
     question="What do matched pairs score against unrelated pairs, raw and centred, and is the "
     "partner ranked first?",

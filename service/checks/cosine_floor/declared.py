@@ -181,7 +181,7 @@ class CosineFloor(Results):
             lines.append(
                 f"{name}: matched pairs score {reading.matched:.4f}, unrelated pairs "
                 f"{reading.floor_all.estimate:.4f}; the gap of {reading.gap_all:.4f} is "
-                f"{_times(reading.gap_over_floor_sd)}. The partner is first for "
+                f"{_times(reading)}. The partner is first for "
                 f"{first.a_to_b_count} of {reading.n} rows of a and {first.b_to_a_count} of b "
                 f"(chance {first.chance:.4g})."
             )
@@ -204,7 +204,8 @@ class CosineFloor(Results):
         return lines
 
 
-def _times(gap: Estimate) -> str:
-    if gap.estimate is None:
+def _times(reading: Reading) -> str:
+    if reading.gap_all.estimate is None or reading.floor_all_sd == 0:
         return "not expressible in floor standard deviations, because the floor has none"
-    return f"{gap.estimate:.2f} standard deviations of the floor"
+    times = reading.gap_all.estimate / reading.floor_all_sd
+    return f"{times:.2f} standard deviations of the floor"
