@@ -108,13 +108,12 @@ def change_of(change: PairedChange, params: Params, unit: Unit) -> Estimate:
 
 
 def rescaled(estimate: Estimate, by: float) -> Estimate:
-    """The estimate of a value that is so many times as large, by > 0."""
+    """The estimate of a value that is so many times as large, by in (0, 1]."""
     if estimate.estimate is None:
         return estimate
     update: dict[str, object] = {"estimate": estimate.estimate * by}
     if estimate.interval is not None:
-        ends = {"low": estimate.interval.low * by, "high": estimate.interval.high * by}
-        update["interval"] = estimate.interval.model_copy(update=ends)
+        update["interval"] = estimate.interval.scaled(by)
     return estimate.model_copy(update=update)
 
 

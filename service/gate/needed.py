@@ -78,6 +78,9 @@ def needed_to_decide(
         return _permutations(value, interval, region)
     if not says_how_many(value, interval):
         return None
+    most = interval.attainable
+    estimate, interval = estimate / most, interval.scaled(1 / most)
+    region = Region(region.low / most, region.high / most)
     units, alpha = interval.resamples, (1 - interval.level) / 2
     ends = _ends_to_clear(estimate, region)
     if spreadless(estimate, interval, limits):
@@ -110,9 +113,10 @@ def spreadless(
 ) -> bool:
     """Whether all units gave the same value: no width, a share of none or of all, or no change."""
     if interval.method == CHANGE:
-        return estimate == 0 and _trials_of_no_change(interval) > 0
+        shares = interval.scaled(1 / interval.attainable)
+        return estimate == 0 and _trials_of_no_change(shares) > 0
     if interval.method == SHARE:
-        return estimate in (0, 1) and limits == (0, 1)
+        return estimate / interval.attainable in (0, 1) and limits == (0, 1)
     return _no_width(estimate, interval) and not cut_at_limit(estimate, interval, limits)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 from scipy import special
 
 from service.numerics.rows import Floats
@@ -31,6 +32,13 @@ class Interval(Model):
     """What was left out, or drawn, at a time."""
     resamples: int
     """Number of resamples: units left out in turn, bootstrap draws, or permutations."""
+    attainable: float = Field(default=1.0, exclude_if=lambda most: most == 1)
+    """The most any row can have, where it is below 1: the interval is that of shares of it, scaled."""
+
+    def scaled(self, by: float) -> Interval:
+        """That of a value so many times as large."""
+        ends = {"low": self.low * by, "high": self.high * by}
+        return self.model_copy(update=ends | {"attainable": self.attainable * by})
 
 
 def t_quantile(p: float, df: float) -> float:

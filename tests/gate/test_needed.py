@@ -11,6 +11,7 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from service.checks.drift import drift
+from service.estimates import rescaled
 from service.gate.judging import judge_estimate
 from service.gate.needed import needed_for_interval, needed_to_decide, spreadless
 from service.gate.rule import Region
@@ -186,6 +187,22 @@ def test_the_bound_of_a_collapsed_batch_names_no_number(run: Any) -> None:
     seen = judge_estimate(Region(high=ratio.interval.high / 2), measure, ratio, ratio, Params())
     assert (seen.verdict, seen.needed) == ("inconclusive", None)
     assert seen.reason == "the interval lies on both sides of the threshold"
+
+
+@pytest.mark.parametrize(("perfect", "threshold"), [(20, 0.97), (80, 0.7), (40, 0.5)])
+def test_a_share_of_what_is_attainable_takes_what_the_share_takes(
+    perfect: int, threshold: float
+) -> None:
+    """Closed form: precision@10 of one relevant document is a tenth of hit@10, and so is its rule."""
+    hit = of_share(perfect, 20 if perfect == 20 else 100)
+    precision = rescaled(hit, 0.1)
+    expected = needed(hit, Region(low=threshold), SHARES)
+    assert expected is not None
+    assert needed(precision, Region(low=threshold / 10), SHARES) == pytest.approx(expected, abs=1)
+    assert precision.interval is not None
+    assert precision.interval.attainable == 0.1
+    assert precision.estimate is not None
+    assert spreadless(precision.estimate, precision.interval, SHARES) is (perfect == 20)
 
 
 def test_a_share_of_nothing_mirrors_a_perfect_one() -> None:
