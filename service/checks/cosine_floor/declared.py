@@ -169,7 +169,7 @@ class CosineFloor(Results):
             "gap",
             "How far apart are matched and unrelated pairs, in deviations of the unrelated?",
             (Shown(f"{SCORINGS}.gap_over_floor_sd"),),
-            axis="standard deviations of the floor",
+            axis="standard deviations of the sampled floor",
             lines={"no gap": 0},
         ),
     )
