@@ -135,6 +135,15 @@ def test_the_readme_asks_the_questions_of_the_catalogue() -> None:
     assert rows == [(check.kind, check.question) for check in CATALOGUE]
 
 
+def test_the_readme_shows_jobs_of_the_versions_there_are() -> None:
+    """Each answer that names a check and its version."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r'"kind":"(\w+)","kind_version":(\d+)', page)
+    versions = {check.kind: check.version for check in CATALOGUE}
+    assert len(shown) > 1
+    assert shown == [(kind, str(versions[kind])) for kind, _ in shown]
+
+
 @checks
 def test_a_part_of_the_page_names_everything_declared(check: Check) -> None:
     """Roles, own parameters with defaults, measures with their range, warnings, scope and sources."""

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -233,6 +234,17 @@ def test_an_unchanged_encoder_keeps_all_structure() -> None:
     assert "the same vectors" in found["rules"][1]["reason"]
 
 
+def test_an_upgrade_changes_by_what_its_comment_says() -> None:
+    """The difference of nDCG@10 with its interval, and that even the narrow margin is kept."""
+    comment = (EXAMPLES / "policies/model_upgrade.yaml").read_text().partition("version:")[0]
+    rules = judged("model_upgrade")["rules"]
+    assert [rule["verdict"] for rule in rules] == ["pass"] * 3
+    change = rules[2]
+    ends = (change["observed"], change["interval"]["low"], change["interval"]["high"])
+    value, low, high = (f"{end:.4f}".replace("0.", ".", 1) for end in ends)
+    assert f"changes by {value} [{low}, {high}]: no loss of .05" in comment
+
+
 def test_an_upgrade_that_loses_the_texts_fails(tmp_path: Path) -> None:
     """The texts of the candidate in another order: its hits fall to chance, and below the present."""
     rows = np.load(BINDINGS["model_upgrade"]["candidate_documents"][0])
@@ -295,8 +307,10 @@ def test_the_approved_batch_itself_is_no_batch_of_tonight() -> None:
 
 
 def test_most_of_the_approved_batch_is_no_batch_of_tonight_either(tmp_path: Path) -> None:
-    """With some rows exchanged the sides are still no independent ones."""
+    """Without some rows, or with some exchanged, the sides are still no independent ones."""
     rows = np.load(BINDINGS["nightly_batch"]["approved"][0])
+    np.save(tmp_path / "fewer.npy", rows[:150])
+    assert judged("nightly_batch", {"batch": (tmp_path / "fewer.npy", None)})["verdict"] == "fail"
     rows[:40] = np.load(HALVES / "minilm/A.npy")[:40]
     np.save(tmp_path / "mostly.npy", rows)
     found = judged("nightly_batch", {"batch": (tmp_path / "mostly.npy", None)})
@@ -318,6 +332,24 @@ def test_a_batch_of_thirty_rows_shows_nothing(tmp_path: Path) -> None:
 def test_every_sample_policy_can_be_read(file: Path) -> None:
     """Names, roles, parameters and measures all exist."""
     read_policy(yaml.safe_load(file.read_text()))
+
+
+def test_the_command_and_the_request_of_the_clients_readme_run_where_it_says() -> None:
+    """They ask for the same, and both answer with the same results."""
+    page = (ROOT / "client" / "README.md").read_text()
+    folder = re.search(r"^    \$ cd (\S+)\n    \$ assay (check .*)$", page, re.MULTILINE)
+    request = re.search(r"request\.json\n((?:    .*\n)+?)    \$", page)
+    assert folder is not None
+    assert request is not None
+    argv = [str(Path(sys.executable).parent / "assay"), *shlex.split(folder[2])]
+    said = subprocess.run(
+        [*argv, "--local", "--json"], cwd=ROOT / folder[1], check=True, capture_output=True,
+        text=True, timeout=200,
+    )  # fmt: skip
+    other = run(json.loads(request[1]), ROOT / folder[1], lambda stage, done, total: None)
+    found = json.loads(said.stdout)
+    assert found["kind"] == folder[2].split()[1]
+    assert found["results"] == json.loads(other)["results"]
 
 
 def test_the_readme_shows_what_the_service_answers() -> None:
