@@ -74,7 +74,10 @@ def adapter(port: int) -> int:
 def imported(port: int) -> int:
     """Rows of the dataset that the table became."""
     store = Pgvector(port)
-    reference = {**store.reference("big"), "columns": ["bucket"], "page_rows": PAGE_ROWS}
+    reference = {
+        **store.reference("big"), "connection": store.connection.name, "columns": ["bucket"],
+        "page_rows": PAGE_ROWS,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_FOLDER")) as folder:
         services = memory_services(
             datasets=ObjectDatasets(Path(folder)),
