@@ -24,17 +24,17 @@ _TYPE = r"[<>|=]?[A-Za-z?]\d{0,9}(?:\[\w{1,9}\])?"
 _VALUES = {
     "descr": rf"""'{_TYPE}'|"{_TYPE}\"""",
     "fortran_order": "True|False",
-    "shape": r"\(\s*+(?:-?\d{1,30}+L?\s*+,\s*+)*+(?:-?\d{1,30}+L?\s*+)?\)",
+    "shape": r"\(\s*(?:-?\d{1,30}L?\s*,\s*)*(?:-?\d{1,30}L?\s*)?\)",
 }
 _ENTRY = re.compile(
     "|".join(
-        rf"""(?:'{name}'|"{name}")\s*+:\s*+(?P<{name}>{value})""" for name, value in _VALUES.items()
+        rf"""(?:'{name}'|"{name}")\s*:\s*(?P<{name}>{value})""" for name, value in _VALUES.items()
     ),
     re.ASCII,
 )
-_BETWEEN = re.compile(r"\s*+,\s*+", re.ASCII)
-_AROUND = re.compile(r"\s*+\{\s*+(.*?)\s*+,?\s*+\}\s*+", re.ASCII | re.DOTALL)
-_COMPOUND = re.compile(r"""['"]descr['"]\s*+:\s*+[\[({]""")
+_BETWEEN = re.compile(r"\s*,\s*", re.ASCII)
+_BLANK = " \t\n\r\f\v"
+_COMPOUND = re.compile(r"""['"]descr['"]\s*:\s*[\[({]""")
 
 
 class UnreadableNpy(ValueError):
@@ -68,11 +68,12 @@ def parsed(text: str) -> Header:
 
     Raises UnreadableNpy, CompoundNpy.
     """
-    around = _AROUND.fullmatch(text)
-    if around is not None and _COMPOUND.search(text):
+    text = text.strip(_BLANK)
+    whole = text.startswith("{") and text.endswith("}")
+    if whole and _COMPOUND.search(text):
         raise CompoundNpy("The array holds records or arrays.")
     found: dict[str, str] = {}
-    inside = "" if around is None else around[1]
+    inside = text[1:-1].strip(_BLANK).removesuffix(",").rstrip(_BLANK) if whole else ""
     at = 0
     while entry := _ENTRY.match(inside, at):
         name = str(entry.lastgroup)

@@ -301,7 +301,7 @@ def test_the_approved_batch_itself_is_no_batch_of_tonight() -> None:
         if rule["verdict"] == "fail"
     }
     assert broken.keys() == {"drift.warnings.same_rows", "drift.warnings.paired_sides"}
-    assert "All of the 200 rows of the batch are rows of the baseline" in str(broken)
+    assert "all of the 200 rows of the batch are rows of the baseline" in str(broken)
     heard = [(one["check"], one["code"]) for one in found["warnings"]]
     assert heard == [("drift", "paired_sides"), ("drift", "same_rows"), (None, "one_look")]
 

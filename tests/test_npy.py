@@ -88,8 +88,12 @@ def test_a_header_may_be_written_by_another_hand(text: str) -> None:
         "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1," * 4000 + "x)}",
         "{" * 9000,
         "",
+        "{" + " " * 9900 + "}",
+        "{'descr'" + " " * 9900 + "}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + " " * 9900 + "}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1 ," * 3000 + " " * 900 + "}",
     ],
-    ids=range(16),
+    ids=range(20),
 )
 def test_other_text_is_no_header(text: str) -> None:
     with pytest.raises(UnreadableNpy):

@@ -78,9 +78,10 @@ def check_shapes(results: Any) -> None:
             extra = found.keys() - {"undefined", "estimate", "interval"}
             assert not extra or extra >= P_VALUE, path
             if found["interval"] is not None:
-                assert found["interval"].keys() == {
+                assert found["interval"].keys() - {"attainable"} == {
                     "low", "high", "level", "method", "unit", "resamples",
                 }, path  # fmt: skip
+                assert 0 < found["interval"].get("attainable", 0.5) < 1, path
                 assert found["interval"]["low"] <= found["estimate"] <= found["interval"]["high"]
 
 
@@ -98,7 +99,7 @@ def test_a_report_holds_what_the_contract_names(
 
     assert found.keys() == REPORT
     assert (found["report_version"], found["kind"], found["kind_version"]) == (
-        "1.0", "cosine_floor", 2,
+        "1.0", "cosine_floor", 3,
     )  # fmt: skip
     assert re.fullmatch("[0-9a-f]{64}", found["request_digest"])
     assert re.fullmatch("[0-9a-f]{64}", found["digest"])
