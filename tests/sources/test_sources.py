@@ -185,6 +185,15 @@ def heard() -> Iterator[tuple[int, list[bytes]]]:
         thread.join()
 
 
+def refusal(sources: NamedSources, reference: Any) -> str:
+    """What is said of a source that is read where its library is."""
+    try:
+        sources.refuse("p", reference)
+    except InvalidRequest as error:
+        return error.detail
+    return "nothing is not installed"
+
+
 @pytest.mark.parametrize("scheme", WIRE)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_kind_that_an_address_is_not_for_is_refused_before_anything_is_dialled(
@@ -201,10 +210,7 @@ def test_a_kind_that_an_address_is_not_for_is_refused_before_anything_is_dialled
         {"kind": kind, "connection": "prod", **MADE_UP[kind]}
     )
     if kind in READ_THERE[scheme]:
-        try:
-            sources.refuse("p", reference)
-        except InvalidRequest as error:  # it is read, where its library is
-            assert "is not installed" in error.detail
+        assert "is not installed" in refusal(sources, reference)
         return
     for ask in (
         lambda: sources.refuse("p", reference),
